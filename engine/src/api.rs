@@ -1,0 +1,158 @@
+//! What operations take and answer: plain values without behaviour.
+//!
+//! Invariant: an answer that carries an `lsn` must not be passed on before that LSN is durable
+//! (see [`Engine::wait_durable`](crate::Engine::wait_durable)).
+
+use crate::types::{InstanceId, KeyRange, Lsn, Revision, ShardId};
+
+/// When a write applies.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Condition {
+    /// Always.
+    #[default]
+    None,
+    /// Only if the key is missing.
+    IfAbsent,
+    /// Only if the key is there.
+    IfPresent,
+    /// Only if the key is there with this value.
+    IfValueEquals(Vec<u8>),
+}
+
+/// What a put or delete did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Written {
+    /// Whether the condition held. True without a condition.
+    pub applied: bool,
+    /// Whether the key was there before.
+    pub existed: bool,
+    /// The value that made the condition fail; `None` also when the key is missing.
+    pub current: Option<Vec<u8>>,
+    /// Durable once the log is durable up to here. Do not pass the answer on before.
+    pub lsn: Lsn,
+}
+
+/// One operation of a batch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// Sets a key.
+    Put {
+        /// The key.
+        key: Vec<u8>,
+        /// Its new value.
+        value: Vec<u8>,
+    },
+    /// Removes a key; a missing one is fine.
+    Delete {
+        /// The key.
+        key: Vec<u8>,
+    },
+}
+
+/// The answer of a read that does not block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TryGet {
+    /// The value, or `None` for a missing key.
+    Ready(Option<Vec<u8>>),
+    /// The value is on disk only: ask again from a thread that may block.
+    Cold,
+    /// The newest value is not durable yet: await this LSN, then ask again.
+    Pending(Lsn),
+}
+
+/// What to scan.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ScanOptions {
+    /// The keys.
+    pub range: KeyRange,
+    /// From the end down.
+    pub reverse: bool,
+    /// Most entries; 0 = no limit.
+    pub limit: usize,
+    /// Without values.
+    pub keys_only: bool,
+    /// The chunk ends after the entry that reaches this many bytes of keys and values; 0 = 1 MiB.
+    pub max_bytes: usize,
+}
+
+/// A part of a scan.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ScanChunk {
+    /// In key order, or in reverse. With `keys_only` the values are empty.
+    pub entries: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Forward: `[start, covered_to)` has been delivered (empty = to the end). Reverse:
+    /// `[covered_to, end)` has been delivered.
+    pub covered_to: Vec<u8>,
+    /// Whether the whole range, or `limit`, has been delivered.
+    pub done: bool,
+}
+
+/// What a bounded delete of a range did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RangeDeleted {
+    /// Keys removed by this call.
+    pub deleted: u64,
+    /// `[start, covered_to)` holds none of the keys that it held at the call (empty = to the end).
+    pub covered_to: Vec<u8>,
+    /// Whether the whole range is covered.
+    pub done: bool,
+    /// See [`Written::lsn`].
+    pub lsn: Lsn,
+}
+
+/// A checksum that does not depend on order or on how the data is cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Checksum {
+    /// Exclusive or of `xxh3_64(u32le key length ++ key ++ value)`, seed 0, of every entry.
+    pub checksum: u64,
+    /// Entries.
+    pub count: u64,
+    /// Bytes of keys and values.
+    pub bytes: u64,
+}
+
+/// A shard of this engine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShardInfo {
+    /// The cluster's id of the range.
+    pub id: ShardId,
+    /// The local copy.
+    pub instance: InstanceId,
+    /// The keys.
+    pub range: KeyRange,
+    /// The epoch under which it was given to this engine.
+    pub epoch: u64,
+    /// The last revision handed out.
+    pub revision: Revision,
+    /// Live keys in the sorted region (tombstones that await a reorganize not counted), plus
+    /// entries of the append region: an estimate of the number of keys.
+    pub keys: u64,
+    /// Entries of the append region.
+    pub append_entries: u64,
+}
+
+/// Who a data directory belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Identity {
+    /// Made once for the directory; never 0.
+    pub node_id: u64,
+    /// 0 until the directory has joined a cluster.
+    pub cluster_id: u64,
+    /// The cluster's generation that the directory follows.
+    pub generation: u64,
+    /// How often the directory has been opened.
+    pub boot: u64,
+    /// The highest map version that the node has applied.
+    pub map_version: u64,
+}
+
+/// What a verification found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct VerifyReport {
+    /// Records (and inline entries) examined.
+    pub records: u64,
+    /// Bytes of keys and values examined.
+    pub bytes: u64,
+    /// One line for each fault, naming file and offset.
+    pub problems: Vec<String>,
+}

@@ -1,0 +1,161 @@
+//! What the engine counts, and the snapshot that callers get.
+//!
+//! Invariant: counters only rise; a snapshot reads each of them once, without a common instant.
+
+use crate::types::Lsn;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// The live counters. Each is a relaxed atomic: nothing is ordered by them.
+        #[derive(Default)]
+        pub(crate) struct Counters { $($(#[$doc])* pub(crate) $name: AtomicU64),* }
+
+        /// The counters at one moment, since the engine was opened.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct CounterValues { $($(#[$doc])* pub $name: u64),* }
+
+        impl Counters {
+            pub(crate) fn snapshot(&self) -> CounterValues {
+                CounterValues { $($name: self.$name.load(Ordering::Relaxed)),* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Keys set (applied), batches included.
+    puts,
+    /// Keys removed (applied), batches and ranges included.
+    deletes,
+    /// Conditional writes whose condition did not hold.
+    conditions_failed,
+    /// Values overwritten where they are.
+    updates_in_place,
+    /// Reads that found a key.
+    gets_hit,
+    /// Reads of a missing key.
+    gets_miss,
+    /// Reads that waited for the log.
+    reads_waited,
+    /// Scan chunks.
+    scan_chunks,
+    /// Entries delivered by scans.
+    scan_entries,
+    /// Reorganizes done.
+    reorganizes,
+    /// Time in reorganizes, in microseconds.
+    reorganize_us,
+    /// Checkpoints committed.
+    checkpoints,
+    /// Checkpoints that failed.
+    checkpoints_failed,
+    /// Time in the freezes of checkpoints, in microseconds.
+    checkpoint_freeze_us,
+    /// Time in syncing the value log for checkpoints, in microseconds.
+    checkpoint_value_sync_us,
+    /// Time in merging and writing index files, in microseconds.
+    checkpoint_index_us,
+    /// Time in committing manifests, in microseconds.
+    checkpoint_manifest_us,
+    /// Bytes of index files written.
+    checkpoint_index_bytes,
+    /// Writes that waited for room in an append region.
+    stalls_append,
+    /// Microseconds of those waits.
+    stalls_append_us,
+    /// Value-log records read whose checksum was wrong.
+    corrupt_reads,
+    /// Segments of the value log freed.
+    value_segments_freed,
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+/// Whether the engine takes writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// All is well.
+    Healthy,
+    /// No writes until it is reopened.
+    ReadOnly {
+        /// Why.
+        reason: String,
+    },
+    /// Puts are refused until space returns.
+    DiskFull,
+    /// Inserts are refused until memory returns.
+    MemoryFull,
+}
+
+/// The log, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalStats {
+    /// The log is needed from here.
+    pub checkpoint_lsn: Lsn,
+    /// Durable up to here.
+    pub durable_lsn: Lsn,
+    /// Reserved up to here.
+    pub appended_lsn: Lsn,
+    /// Records made durable.
+    pub records: u64,
+    /// Syncs of log segments; `records / fsyncs` is the group size.
+    pub fsyncs: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Segments that hold the log.
+    pub segments: u64,
+    /// Segments kept for reuse.
+    pub recycled_segments: u64,
+    /// Writers that waited for room in the ring.
+    pub stalls: u64,
+}
+
+/// The value log, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ValueLogStats {
+    /// Segments in use.
+    pub segments: u64,
+    /// Segments kept for reuse.
+    pub free_segments: u64,
+    /// Immutable bytes.
+    pub base_bytes: u64,
+    /// Bytes still rebuilt from the log after a crash.
+    pub tail_bytes: u64,
+    /// Bytes that the index points to.
+    pub live_bytes: u64,
+    /// Bytes that nothing points to.
+    pub dead_bytes: u64,
+}
+
+/// The indexes of all shards, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IndexStats {
+    /// Shards.
+    pub shards: u64,
+    /// Entries of sorted regions.
+    pub sorted_entries: u64,
+    /// Entries of append regions, frozen ones included.
+    pub append_entries: u64,
+    /// Memory of the regions and filters in bytes.
+    pub memory_bytes: u64,
+}
+
+/// The engine's statistics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// Whether writes are taken.
+    pub state: State,
+    /// What has been done since the open.
+    pub counters: CounterValues,
+    /// The log.
+    pub wal: WalStats,
+    /// The value log.
+    pub value_log: ValueLogStats,
+    /// The indexes.
+    pub index: IndexStats,
+}
