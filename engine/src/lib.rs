@@ -3,10 +3,13 @@
 mod api;
 mod engine;
 mod error;
+mod index;
 pub mod io;
 mod options;
 mod stats;
 mod types;
+mod value_log;
+mod wal;
 
 pub use api::*;
 pub use engine::Engine;
