@@ -1,1 +1,40 @@
-//! Placeholder.
+//! The gRPC definitions of vmemkv, the code generated from them, and what every process must agree
+//! on at that border.
+//!
+//! Invariants: names in [`v1`] are a published contract and only grow; [`internal`] may change with
+//! any release. The `.proto` files in this package are the source; nothing generated is kept in the
+//! repository, and no protoc is needed.
+
+/// The public API, package `vmemkv.v1`.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    rustdoc::all,
+    clippy::all,
+    clippy::pedantic,
+    clippy::unwrap_used
+)]
+pub mod v1 {
+    tonic::include_proto!("vmemkv.v1");
+}
+
+/// What servers and routers say to each other; not for clients.
+pub mod internal {
+    /// Package `vmemkv.internal.v1`.
+    #[allow(
+        missing_docs,
+        unreachable_pub,
+        unused_qualifications,
+        rustdoc::all,
+        clippy::all,
+        clippy::pedantic,
+        clippy::unwrap_used
+    )]
+    pub mod v1 {
+        tonic::include_proto!("vmemkv.internal.v1");
+    }
+}
+
+/// All definitions with their comments as an encoded `FileDescriptorSet`, for gRPC reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptor.bin"));
