@@ -5,6 +5,13 @@
 //! any release. The `.proto` files in this package are the source; nothing generated is kept in the
 //! repository, and no protoc is needed.
 
+pub mod check;
+pub mod convert;
+pub mod limits;
+pub mod status;
+
+pub use status::{ApiError, ErrorKind};
+
 /// The public API, package `vmemkv.v1`.
 #[allow(
     missing_docs,
@@ -38,3 +45,31 @@ pub mod internal {
 
 /// All definitions with their comments as an encoded `FileDescriptorSet`, for gRPC reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptor.bin"));
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+
+    #[test]
+    fn the_descriptors_hold_every_service() {
+        let set = prost_types::FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
+        let mut names = Vec::new();
+        for file in &set.file {
+            for service in &file.service {
+                names.push(format!("{}.{}", file.package(), service.name()));
+            }
+        }
+        for name in [
+            v1::kv_server::SERVICE_NAME,
+            v1::router_server::SERVICE_NAME,
+            v1::admin_server::SERVICE_NAME,
+            v1::node_admin_server::SERVICE_NAME,
+            internal::v1::control_server::SERVICE_NAME,
+            internal::v1::raft_server::SERVICE_NAME,
+        ] {
+            assert!(names.iter().any(|found| found == name), "{name}");
+        }
+    }
+}
