@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use durable::replace_file;
+pub use durable::{ASIDE_SUFFIX, create_dir_durable, create_durable, read_file, replace_file};
 pub use lock_file::LockFile;
 pub use os::OsDisk;
 
@@ -45,6 +45,7 @@ pub trait Disk: Send + Sync {
 }
 
 /// An open file.
+#[allow(clippy::len_without_is_empty)]
 pub trait File: Send + Sync {
     /// Where the file is, for messages.
     fn path(&self) -> PathBuf;
