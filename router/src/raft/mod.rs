@@ -1,0 +1,5 @@
+//! The Raft group of the routers.
+
+mod node;
+
+pub(crate) use self::node::RaftNode;

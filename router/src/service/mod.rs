@@ -1,0 +1,3 @@
+//! The gRPC services of a router.
+
+pub(crate) mod proxy;
