@@ -1,0 +1,207 @@
+//! One shard: its range and its regions, and how they are frozen, merged and split.
+//!
+//! Invariants: id, instance, epoch and range never change; the bundle is swapped only by
+//! structural operations, one at a time (`structural`), and a swap over somebody else's is a typed
+//! error. A freeze is finished when the caller has passed every stripe; before that, nobody
+//! merges. See [the index](super) for why no write is lost.
+
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+
+use super::append_region::AppendRegion;
+use super::bundle::Bundle;
+use super::merge::merge;
+use super::sorted_region::SortedRegion;
+use crate::error::{Error, ErrorKind, Result};
+use crate::types::{InstanceId, KeyRange, ShardId};
+
+/// Smallest capacity of an append region (bounded by the option): holds two full batches.
+pub(crate) const MIN_APPEND_CAPACITY: usize = 2 * crate::options::MAX_BATCH_OPERATIONS;
+
+/// A shard.
+pub(crate) struct Shard {
+    /// The range's id.
+    pub(crate) id: ShardId,
+    /// This local copy's id.
+    pub(crate) instance: InstanceId,
+    /// The epoch under which it was given to this engine.
+    pub(crate) epoch: u64,
+    /// Its keys.
+    pub(crate) range: KeyRange,
+    /// Its regions; load it once per operation.
+    pub(crate) bundle: ArcSwap<Bundle>,
+    /// Held by reorganize, checkpoint, split: one structural operation at a time.
+    pub(crate) structural: Mutex<()>,
+    /// The last revision handed out.
+    pub(crate) revision: Mutex<u64>,
+    /// Most entries of an append region.
+    append_capacity: usize,
+}
+
+impl Shard {
+    /// A shard with these sorted entries and an empty active region. `dirty`: it has no file yet.
+    pub(crate) fn new(
+        id: ShardId,
+        instance: InstanceId,
+        epoch: u64,
+        range: KeyRange,
+        sorted: SortedRegion,
+        append_capacity: usize,
+        dirty: bool,
+    ) -> Self {
+        let active = AppendRegion::new(next_capacity(0, append_capacity));
+        if dirty {
+            active.mark_written();
+        }
+        let bundle = Bundle { active: Arc::new(active), frozen: None, sorted: Arc::new(sorted) };
+        Self {
+            id,
+            instance,
+            epoch,
+            range,
+            bundle: ArcSwap::from_pointee(bundle),
+            structural: Mutex::new(()),
+            revision: Mutex::new(0),
+            append_capacity,
+        }
+    }
+
+    /// The regions now. Writers call it once, under the key's stripe.
+    #[inline]
+    pub(crate) fn load(&self) -> Guard<Arc<Bundle>> {
+        self.bundle.load()
+    }
+
+    /// Swaps in an empty active region; the old one becomes frozen. Returns the new bundle. The
+    /// caller holds `structural`, and passes every stripe before it reads `frozen` or `sorted` as
+    /// immutable, or the frozen region's dirty flag as final.
+    ///
+    /// Fails, changing nothing, when the shard is frozen already.
+    pub(crate) fn freeze(&self) -> Result<Arc<Bundle>> {
+        let old = self.bundle.load_full();
+        if old.frozen.is_some() {
+            return Err(self.busy("is frozen already"));
+        }
+        let capacity = next_capacity(old.active.len(), self.append_capacity);
+        let new = Arc::new(Bundle {
+            active: Arc::new(AppendRegion::new(capacity)),
+            frozen: Some(Arc::clone(&old.active)),
+            sorted: Arc::clone(&old.sorted),
+        });
+        self.swap(&old, &new)?;
+        Ok(new)
+    }
+
+    /// What the frozen and sorted regions are together, within the shard's range. The caller has
+    /// passed every stripe since the freeze. Touches nothing.
+    pub(crate) fn merge_frozen(&self, bloom: bool) -> SortedRegion {
+        let bundle = self.bundle.load_full();
+        merge(bundle.frozen.as_deref(), &bundle.sorted, &self.range, bloom)
+    }
+
+    /// Puts `merged` in the place of the frozen and sorted regions; the active region stays, with
+    /// its flag. The caller holds `structural`, and has waited until the log is durable up to the
+    /// freeze. `keep_dirty`: what was frozen is not in a checkpoint being made, so a dirty shard
+    /// stays dirty.
+    ///
+    /// Fails, changing nothing, when the shard is not frozen.
+    pub(crate) fn publish_merged(&self, merged: SortedRegion, keep_dirty: bool) -> Result<()> {
+        let old = self.bundle.load_full();
+        let Some(frozen) = &old.frozen else {
+            return Err(self.busy("is not frozen"));
+        };
+        if keep_dirty && frozen.was_written() {
+            // Before the swap: at no moment does the shard look clean.
+            old.active.mark_written();
+        }
+        let new = Arc::new(Bundle {
+            active: Arc::clone(&old.active),
+            frozen: None,
+            sorted: Arc::new(merged),
+        });
+        self.swap(&old, &new)
+    }
+
+    /// The shards `[start, key)` and `[key, end)` that take this one's place: empty active regions,
+    /// this shard's active region frozen, its sorted region shared; both dirty. The caller holds
+    /// `structural`, swaps both in with one store of the shard table, passes every stripe, and
+    /// then merges and publishes each.
+    ///
+    /// Fails when the shard is frozen, or `key` does not cut its range in two.
+    pub(crate) fn split(
+        &self,
+        key: &[u8],
+        left: (ShardId, InstanceId),
+        right: (ShardId, InstanceId),
+        epoch: u64,
+    ) -> Result<(Self, Self)> {
+        let old = self.bundle.load_full();
+        if old.frozen.is_some() {
+            return Err(self.busy("is frozen already"));
+        }
+        if key <= self.range.start.as_slice() || !self.range.contains(key) {
+            return Err(Error::invalid(format!(
+                "split key {} must lie inside {:?}, behind its start",
+                key.escape_ascii(),
+                self.range
+            )));
+        }
+        let child = |(id, instance), range| {
+            let capacity = next_capacity(old.active.len(), self.append_capacity);
+            let active = AppendRegion::new(capacity);
+            active.mark_written();
+            let bundle = Bundle {
+                active: Arc::new(active),
+                frozen: Some(Arc::clone(&old.active)),
+                sorted: Arc::clone(&old.sorted),
+            };
+            Self {
+                id,
+                instance,
+                epoch,
+                range,
+                bundle: ArcSwap::from_pointee(bundle),
+                structural: Mutex::new(()),
+                revision: Mutex::new(*self.revision.lock()),
+                append_capacity: self.append_capacity,
+            }
+        };
+        Ok((
+            child(left, KeyRange::new(self.range.start.clone(), key)),
+            child(right, KeyRange::new(key, self.range.end.clone())),
+        ))
+    }
+
+    /// Marks the shard as changed: a checkpoint that had frozen it failed.
+    pub(crate) fn mark_dirty(&self) {
+        // A swap between load and mark would leave the mark in the frozen region, where it counts
+        // as well: see `Bundle::is_dirty` and `publish_merged`.
+        self.load().mark_dirty();
+    }
+
+    /// Whether the next checkpoint has to take the shard.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.load().is_dirty()
+    }
+
+    /// Replaces the bundle, unless it is no longer `old`.
+    fn swap(&self, old: &Arc<Bundle>, new: &Arc<Bundle>) -> Result<()> {
+        let was = self.bundle.compare_and_swap(old, Arc::clone(new));
+        if Arc::ptr_eq(&was, old) {
+            Ok(())
+        } else {
+            Err(self.busy("was changed by another structural operation"))
+        }
+    }
+
+    fn busy(&self, why: &str) -> Error {
+        Error::new(ErrorKind::Unavailable, format!("shard {} {why}", self.id))
+    }
+}
+
+/// The capacity of the next append region: twice what the last one held.
+fn next_capacity(last_entries: usize, most: usize) -> usize {
+    last_entries.saturating_mul(2).max(MIN_APPEND_CAPACITY).min(most)
+}

@@ -1,0 +1,165 @@
+//! Up to 64 neighbouring entries: keys cut to what they do not have in common, and their cells.
+//!
+//! Invariants: a key is the block's prefix followed by its suffix; keys ascend strictly and never
+//! change; a block is never empty. Blocks are shared by `Arc` between a region and the one that
+//! replaces it.
+
+use std::cmp::Ordering as Order;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
+
+use crate::index::cell::{CellRef, Sequence};
+use crate::index::entry::Entry;
+
+/// Most entries of a block.
+pub(crate) const BLOCK_ENTRIES: usize = 64;
+/// Most bytes of suffixes in a block; `u16` offsets reach them.
+pub(crate) const BLOCK_SUFFIX_BYTES: usize = 60_000;
+
+const _: () = assert!(BLOCK_SUFFIX_BYTES <= u16::MAX as usize);
+
+/// A block.
+pub(crate) struct Block {
+    /// One sequence lock for all cells of the block.
+    sequence: Sequence,
+    count: u16,
+    prefix_len: u16,
+    /// Where each suffix ends (`u16`, little-endian, counted from the first suffix), then the
+    /// prefix, then the suffixes.
+    keys: Box<[u8]>,
+    payloads: Box<[AtomicU64]>,
+    tags: [AtomicU8; BLOCK_ENTRIES],
+}
+
+impl Block {
+    /// A block of parts that fit together: `keys` as in the field, one entry for each key.
+    ///
+    /// Checked: what memory safety and freedom from panics need; ascending keys are the caller's
+    /// duty.
+    pub(crate) fn from_parts(
+        prefix_len: usize,
+        keys: Box<[u8]>,
+        entries: impl ExactSizeIterator<Item = Entry>,
+    ) -> Option<Self> {
+        let count = entries.len();
+        if count == 0 || count > BLOCK_ENTRIES || prefix_len > u16::MAX as usize {
+            return None;
+        }
+        let suffixes = keys.len().checked_sub(2 * count + prefix_len)?;
+        let mut end = 0;
+        for at in keys[..2 * count].as_chunks::<2>().0 {
+            let next = usize::from(u16::from_le_bytes(*at));
+            if next < end {
+                return None;
+            }
+            end = next;
+        }
+        if end != suffixes {
+            return None;
+        }
+        let tags = [const { AtomicU8::new(0) }; BLOCK_ENTRIES];
+        let mut payloads = Vec::with_capacity(count);
+        for (entry, tag) in entries.zip(&tags) {
+            // Relaxed: the block is published by whoever publishes its region.
+            tag.store(entry.tag.bits(), std::sync::atomic::Ordering::Relaxed);
+            payloads.push(AtomicU64::new(entry.payload));
+        }
+        Some(Self {
+            sequence: Sequence::default(),
+            count: count as u16,
+            prefix_len: prefix_len as u16,
+            keys,
+            payloads: payloads.into_boxed_slice(),
+            tags,
+        })
+    }
+
+    /// Entries.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        usize::from(self.count)
+    }
+
+    /// What all keys begin with.
+    #[inline]
+    pub(crate) fn prefix(&self) -> &[u8] {
+        let start = 2 * self.count();
+        &self.keys[start..start + usize::from(self.prefix_len)]
+    }
+
+    /// The ends, prefix and suffixes, as stored.
+    pub(crate) fn key_bytes(&self) -> &[u8] {
+        &self.keys
+    }
+
+    /// Where a suffix ends.
+    #[inline]
+    fn end(&self, index: usize) -> usize {
+        usize::from(u16::from_le_bytes([self.keys[2 * index], self.keys[2 * index + 1]]))
+    }
+
+    /// What a key has behind the prefix.
+    #[inline]
+    pub(crate) fn suffix(&self, index: usize) -> &[u8] {
+        let base = 2 * self.count() + usize::from(self.prefix_len);
+        let start = if index == 0 { 0 } else { self.end(index - 1) };
+        &self.keys[base + start..base + self.end(index)]
+    }
+
+    /// How the key at `index` compares to `key`.
+    pub(crate) fn compare(&self, index: usize, key: &[u8]) -> Order {
+        let prefix = self.prefix();
+        match key.strip_prefix(prefix) {
+            Some(rest) => self.suffix(index).cmp(rest),
+            // `key` does not begin with the prefix, so the prefix alone decides.
+            None => prefix.cmp(key),
+        }
+    }
+
+    /// Where `key` is (`Ok`), or where it would be (`Err`).
+    #[inline]
+    pub(crate) fn search(&self, key: &[u8]) -> Result<usize, usize> {
+        let prefix = self.prefix();
+        let Some(rest) = key.strip_prefix(prefix) else {
+            return Err(if key < prefix { 0 } else { self.count() });
+        };
+        let (mut low, mut high) = (0, self.count());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            match self.suffix(middle).cmp(rest) {
+                Order::Less => low = middle + 1,
+                Order::Greater => high = middle,
+                Order::Equal => return Ok(middle),
+            }
+        }
+        Err(low)
+    }
+
+    /// Writes the key at `index` into `key`.
+    pub(crate) fn read_key(&self, index: usize, key: &mut Vec<u8>) {
+        key.clear();
+        key.extend_from_slice(self.prefix());
+        key.extend_from_slice(self.suffix(index));
+    }
+
+    /// The cell at `index`; `tombstones` is the region's count.
+    #[inline]
+    pub(crate) fn cell<'a>(&'a self, index: usize, tombstones: &'a AtomicUsize) -> CellRef<'a> {
+        CellRef::new(&self.sequence, &self.payloads[index], &self.tags[index], tombstones)
+    }
+
+    /// The entry at `index`.
+    pub(crate) fn entry(&self, index: usize) -> Entry {
+        static UNUSED: AtomicUsize = AtomicUsize::new(0);
+        self.cell(index, &UNUSED).load()
+    }
+
+    /// Entries that are tombstones now.
+    pub(crate) fn tombstones(&self) -> usize {
+        (0..self.count()).filter(|&index| self.entry(index).is_tombstone()).count()
+    }
+
+    /// Memory in bytes, with the counts of its `Arc`.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + 16 + self.keys.len() + size_of_val(&*self.payloads)
+    }
+}
