@@ -1,0 +1,193 @@
+//! Where new records go, and updates in place.
+//!
+//! Invariants: an [`Allocation`] is a place that nobody else has; it counts as pending in its
+//! segment until it is written or dropped, so the segment is not empty meanwhile. A roll that fails
+//! changes nothing.
+
+use std::sync::atomic::Ordering;
+
+use super::ValueLog;
+use super::location::Location;
+use super::placement::{PAGE, place};
+use super::record::{self, HEADER};
+use super::segment::Segment;
+use super::seqlock;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Most segments kept in mind for having room.
+const MOST_WITH_ROOM: usize = 64;
+
+/// Which segments can take records. Everything is by segment number.
+#[derive(Default)]
+pub(super) struct Tail {
+    /// Where records go now.
+    pub(super) open: Option<u32>,
+    /// Partly filled ones, tried before a new one is taken.
+    pub(super) with_room: Vec<u32>,
+    /// Mapped, without content.
+    pub(super) free: Vec<u32>,
+    /// Files found at open that are not in use, highest number first.
+    pub(super) files: Vec<u32>,
+    /// All that are mapped.
+    pub(super) mapped: Vec<u32>,
+    /// No segment from here on has been made by this process.
+    next: u32,
+}
+
+impl Tail {
+    /// Notes that `segment` has `room` bytes left.
+    pub(super) fn add_room(&mut self, segment: u32, room: u64) {
+        if room >= PAGE && self.with_room.len() < MOST_WITH_ROOM {
+            self.with_room.push(segment);
+        }
+    }
+}
+
+/// A place for one record. Dropping it gives it up: its bytes are dead.
+#[must_use]
+pub(crate) struct Allocation<'a> {
+    segment: &'a Segment,
+    location: Location,
+}
+
+impl Allocation<'_> {
+    /// Gives the place up.
+    pub(crate) fn abandon(self) {}
+}
+
+impl Drop for Allocation<'_> {
+    fn drop(&mut self) {
+        self.segment.end_pending();
+    }
+}
+
+impl ValueLog {
+    /// A place for a record. Under the key's stripe. Fails with [`ErrorKind::DiskFull`] when a new
+    /// segment is needed and cannot be made; nothing is changed then.
+    pub(crate) fn allocate(&self, key_len: usize, value_len: usize) -> Result<Allocation<'_>> {
+        let len = record::allocated_len(key_len, value_len);
+        if len > self.segment_bytes - PAGE {
+            let limit = self.segment_bytes - PAGE;
+            return Err(Error::invalid(format!(
+                "a record of {len} bytes; value_segment_bytes allows {limit}"
+            )));
+        }
+        let mut tail = self.tail.lock();
+        if let Some(allocation) = self.allocate_open(&tail, len) {
+            return Ok(allocation);
+        }
+        self.roll(&mut tail, len)?;
+        self.allocate_open(&tail, len)
+            .ok_or_else(|| Error::new(ErrorKind::DiskFull, "the value log has no room"))
+    }
+
+    fn allocate_open(&self, tail: &Tail, len: u64) -> Option<Allocation<'_>> {
+        let segment = self.segment(tail.open?)?;
+        let from = u64::from(segment.tail.load(Ordering::Relaxed));
+        let start = place(from, len, self.segment_bytes)?;
+        segment.tail.store((start + len) as u32, Ordering::Relaxed);
+        segment.begin_pending();
+        self.allocated.fetch_add(start + len - from, Ordering::Relaxed);
+        Some(Allocation { segment, location: Location::new(segment.start + start, len) })
+    }
+
+    /// Opens a segment that has room for `len` bytes.
+    fn roll(&self, tail: &mut Tail, len: u64) -> Result<()> {
+        let room = |number: u32| {
+            let tail = self.segment(number)?.tail.load(Ordering::Relaxed);
+            Some((self.segment_bytes - u64::from(tail), u64::from(tail)))
+        };
+        let fits = |number: &u32| {
+            room(*number).is_some_and(|(_, tail)| place(tail, len, self.segment_bytes).is_some())
+        };
+        let next = match tail.with_room.iter().position(fits) {
+            Some(i) => tail.with_room.swap_remove(i),
+            None => self.take_free(tail)?,
+        };
+        if let Some(old) = tail.open.replace(next) {
+            tail.add_room(old, room(old).map_or(0, |(room, _)| room));
+        }
+        Ok(())
+    }
+
+    /// An empty segment: a freed one, a file that was found, or a new one.
+    fn take_free(&self, tail: &mut Tail) -> Result<u32> {
+        self.collect_freed(tail);
+        if let Some(number) = tail.free.pop() {
+            if let Some(segment) = self.segment(number) {
+                segment.reset();
+            }
+            return Ok(number);
+        }
+        if let Some(&number) = tail.files.last() {
+            self.make_segment(number)?;
+            tail.files.pop();
+            tail.mapped.push(number);
+            return Ok(number);
+        }
+        while self.segment(tail.next).is_some() {
+            tail.next += 1;
+        }
+        let number = tail.next;
+        if number as usize >= self.segments.len() {
+            let what = "the value log has reached value_log_max_bytes";
+            return Err(Error::new(ErrorKind::DiskFull, what));
+        }
+        self.make_segment(number)?;
+        tail.mapped.push(number);
+        Ok(number)
+    }
+
+    /// Writes a record into its place and counts it as live: the caller publishes the location, or
+    /// takes it back with [`sub_live`](Self::sub_live). Cannot fail. The lengths are those that were
+    /// allocated for, or less. `expiry_ms` 0: never.
+    pub(crate) fn write(
+        &self,
+        allocation: Allocation<'_>,
+        key: &[u8],
+        value: &[u8],
+        expiry_ms: u64,
+    ) -> Location {
+        let location = allocation.location;
+        assert!(Self::fits(location, key.len(), value.len()), "the record outgrew its allocation");
+        let header = record::encode_header(key, value, location.allocated(), expiry_ms);
+        let mut at = location.offset();
+        for bytes in [&header, key, value] {
+            // SAFETY: inside an allocation, by the assertion, in a mapped segment. The allocation
+            // is the only one of its place and is consumed here; readers come when it is published,
+            // which the index orders behind these stores.
+            unsafe { self.mapping.copy_in(at, bytes) };
+            at += bytes.len() as u64;
+        }
+        allocation.segment.add_live(location.allocated());
+        // Behind the count: in between, the segment must not seem empty.
+        drop(allocation);
+        location
+    }
+
+    /// Whether the record may be changed in place. Under the key's stripe.
+    pub(crate) fn is_tail(&self, location: Location) -> bool {
+        let Some(segment) = self.segment((location.offset() / self.segment_bytes) as u32) else {
+            return false;
+        };
+        // The stripe orders this: the checkpoint passes it behind its store.
+        segment.within(location) >= segment.floor.load(Ordering::Relaxed)
+    }
+
+    /// Whether a record of these lengths fits where `location` is.
+    pub(crate) fn fits(location: Location, key_len: usize, value_len: usize) -> bool {
+        (HEADER + key_len + value_len) as u64 <= location.allocated()
+    }
+
+    /// Changes value and expiry in place. Under the key's stripe, for a location of this key from
+    /// the index that [`is_tail`](Self::is_tail) and [`fits`](Self::fits) under the same hold.
+    /// Cannot fail.
+    pub(crate) fn overwrite(&self, location: Location, key: &[u8], value: &[u8], expiry_ms: u64) {
+        assert!(Self::fits(location, key.len(), value.len()), "the value does not fit");
+        debug_assert!(self.is_tail(location));
+        // SAFETY: a published record in a mapped segment, above the floor: others access it as
+        // words only, and while it is in the index its segment is not reused.
+        let words = unsafe { self.mapping.words(location.offset(), location.allocated()) };
+        seqlock::overwrite(words, key, value, expiry_ms);
+    }
+}
