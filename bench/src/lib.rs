@@ -1,1 +1,35 @@
-//! Placeholder.
+//! The seeds' benchmark matrix: workloads, stores and what a cell reports.
+//!
+//! Invariants: keys, draws and values are prepared outside the timed loop; a write is
+//! acknowledged only once it is durable; values are incompressible and really read; `verified` is
+//! true only if the store was looked at after the run and held what it should.
+
+mod args;
+mod command;
+mod corpus;
+mod driver;
+mod histogram;
+mod keygen;
+mod operations;
+mod output;
+mod plan;
+mod random;
+mod store;
+mod system;
+mod values;
+mod verify;
+mod workload;
+
+use std::process::ExitCode;
+
+/// Parses the command line and runs. Exit status: 0 done, 1 failed, 2 wrong use.
+pub fn main() -> ExitCode {
+    match command::run(args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("vmemkv-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
