@@ -1,1 +1,263 @@
-//! stub
+//! The write-ahead log: one per node, the place where a write becomes durable.
+//!
+//! An [`Lsn`] is a byte position in the log since it was made. Appenders [acquire](Wal::acquire)
+//! room in a ring, [reserve](Wal::reserve) a range of LSNs with one atomic add, copy their record
+//! into the ring and publish it; one flusher thread writes whatever is contiguous, syncs once for
+//! all of it and wakes the waiters. [`Replay`] reads the log back after a crash and starts it again.
+//!
+//! Invariants:
+//! - `checkpoint_lsn <= durable_lsn <= appended_lsn`; each is a record's end (or 0) and a multiple
+//!   of 8; none goes back, over restarts included, except that what was never durable is cut;
+//! - `appended_lsn - consumed <= wal_ring_bytes`, where consumed is what the flusher has written;
+//! - a record's `base` is the `durable_lsn` of the moment it was written: `base <= lsn`;
+//! - a segment's header becomes valid only after everything below its `start_lsn` is durable, so
+//!   the header of a newer segment above the end of the log proves that something was lost;
+//! - after the first failed write or sync nothing is written, synced or acknowledged any more.
+//!
+//! `record` framing and checksums · `encode`, `decode` bodies · `segment` files and their header ·
+//! `ring` memory · `space` waiting for it · `reservation` permit, reserve, publish · `parker`,
+//! `flusher` the thread · `commit` waiters · `retention` live and free segments · `reader`
+//! streaming · `walk` the torn-tail rule · `replay`, `reopen` recovery · `inspect` reading only.
+
+mod commit;
+mod decode;
+mod encode;
+mod flusher;
+mod inspect;
+mod parker;
+mod reader;
+mod record;
+mod reopen;
+mod replay;
+mod reservation;
+mod retention;
+mod ring;
+mod segment;
+mod space;
+mod walk;
+
+#[cfg(test)]
+mod append_test;
+#[cfg(test)]
+mod codec_test;
+#[cfg(test)]
+mod replay_test;
+#[cfg(test)]
+mod testing;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::stats::WalStats;
+use crate::types::Lsn;
+use commit::Commit;
+use flusher::{ActiveSegment, Flusher};
+use parker::Parker;
+use retention::Segments;
+use ring::Ring;
+use space::Space;
+
+pub(crate) use commit::Callback;
+pub(crate) use decode::{
+    BodyView, CreateShardView, OpView, Ops, RecordView, SectionView, Sections,
+};
+pub(crate) use encode::{Body, Op, Record, Section};
+pub(crate) use inspect::{SegmentSummary, inspect};
+pub(crate) use record::{OpKind, RequestId};
+pub(crate) use replay::Replay;
+pub(crate) use reservation::{Permit, Reservation};
+
+/// The folder of the segments, below the engine's directory.
+pub(crate) const WAL_FOLDER: &str = "wal";
+
+/// The open log. Made by [`Replay::start`]; dropping it [closes](Self::close) it.
+pub(crate) struct Wal {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+/// What appenders, waiters and the flusher share.
+struct Shared {
+    ring: Ring,
+    space: Space,
+    commit: Commit,
+    parker: Parker,
+    segments: Segments,
+    /// The reserved end of the log. Appenders add to it with `AcqRel`: see [`Wal::reserve`].
+    reserved: CachePadded<AtomicU64>,
+    /// No more permits; the flusher ends once it has written everything reserved. Stored before
+    /// `Parker::wake`, read by the flusher inside `Parker::sleep`, whose fences order the two.
+    closing: AtomicBool,
+    checkpoint_lsn: AtomicU64,
+    counters: FlushCounters,
+}
+
+/// Counted by the flusher, read by [`Wal::stats`]; relaxed, nothing is ordered by them.
+#[derive(Default)]
+struct FlushCounters {
+    records: AtomicU64,
+    fsyncs: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Wal {
+    /// Starts the flusher at `end`, the end of what is durable in `active`.
+    fn start(
+        ring_bytes: usize,
+        segments: Segments,
+        active: ActiveSegment,
+        checkpoint_lsn: Lsn,
+        end: u64,
+    ) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            ring: Ring::new(ring_bytes),
+            space: Space::new(ring_bytes as u64),
+            commit: Commit::new(end),
+            parker: Parker::default(),
+            segments,
+            reserved: CachePadded::new(AtomicU64::new(end)),
+            closing: AtomicBool::new(false),
+            checkpoint_lsn: AtomicU64::new(checkpoint_lsn.0),
+            counters: FlushCounters::default(),
+        });
+        let flusher = Flusher::new(Arc::clone(&shared), active, end);
+        let thread = thread::Builder::new()
+            .name("vmemkv-wal".into())
+            .spawn(move || flusher.run())
+            .map_err(|error| Error::io("start a thread for", WAL_FOLDER, &error))?;
+        shared.parker.set_thread(thread.thread().clone());
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Waits until the ring has room for a record of `len` bytes
+    /// ([`Record::encoded_len`], or an upper bound). Never call it while holding a lock that an
+    /// appender needs. `ReadOnly` when poisoned, `Unavailable` when closed.
+    pub(crate) fn acquire(&self, len: usize) -> Result<Permit<'_>> {
+        Permit::acquire(&self.shared, len)
+    }
+
+    /// Reserves the permit's bytes: cannot fail or block. From here until
+    /// [`Reservation::publish`] nothing may fail.
+    pub(crate) fn reserve<'wal>(&'wal self, permit: Permit<'wal>) -> Reservation<'wal> {
+        debug_assert!(std::ptr::eq(permit.shared(), &*self.shared), "a permit of another log");
+        permit.reserve()
+    }
+
+    /// Waits until everything below `lsn` is durable. `ReadOnly` when the log is poisoned and
+    /// `lsn` did not become durable before, `Unavailable` when it was closed before.
+    pub(crate) fn wait(&self, lsn: Lsn) -> Result<()> {
+        debug_assert!(lsn <= self.appended_lsn(), "waiting for what nobody has reserved");
+        self.shared.commit.wait(lsn.0)
+    }
+
+    /// Calls `callback` once: when `lsn` is durable, or with the error that [`wait`](Self::wait)
+    /// would return. On the flusher's thread (so it must be quick and must not wait for the log),
+    /// or here when the answer is known.
+    pub(crate) fn on_durable(&self, lsn: Lsn, callback: Callback) {
+        debug_assert!(lsn <= self.appended_lsn(), "waiting for what nobody has reserved");
+        self.shared.commit.on_durable(lsn.0, callback);
+    }
+
+    /// Everything below is durable.
+    pub(crate) fn durable_lsn(&self) -> Lsn {
+        Lsn(self.shared.commit.durable())
+    }
+
+    /// The reserved end of the log.
+    pub(crate) fn appended_lsn(&self) -> Lsn {
+        // Acquire pairs with the AcqRel of `reserve`: who sees an LSN here sees what its
+        // appender did before reserving it.
+        Lsn(self.shared.reserved.load(Ordering::Acquire))
+    }
+
+    /// Bytes of log since `lsn`.
+    pub(crate) fn bytes_since(&self, lsn: Lsn) -> u64 {
+        self.appended_lsn().0.saturating_sub(lsn.0)
+    }
+
+    /// Takes no more writes, for good: every wait for what is not durable yet, and every later
+    /// one, is an error of kind `ReadOnly` that says `reason`. The first reason stays.
+    pub(crate) fn poison(&self, reason: &str) {
+        self.shared.poison(reason);
+    }
+
+    /// Why the log takes no more writes.
+    pub(crate) fn poisoned(&self) -> Option<String> {
+        self.shared.commit.poisoned()
+    }
+
+    /// The log below `checkpoint_lsn` is no longer needed: call it only after the manifest that
+    /// says so is durable. Segments wholly below are reused or removed.
+    pub(crate) fn retire(&self, checkpoint_lsn: Lsn) {
+        self.shared.checkpoint_lsn.fetch_max(checkpoint_lsn.0, Ordering::Relaxed);
+        self.shared.segments.retire(checkpoint_lsn.0);
+    }
+
+    /// The log's counters.
+    pub(crate) fn stats(&self) -> WalStats {
+        let shared = &*self.shared;
+        let (segments, recycled_segments) = shared.segments.counts();
+        let durable_lsn = self.durable_lsn();
+        WalStats {
+            checkpoint_lsn: Lsn(shared.checkpoint_lsn.load(Ordering::Relaxed)),
+            durable_lsn,
+            appended_lsn: self.appended_lsn(),
+            records: shared.counters.records.load(Ordering::Relaxed),
+            fsyncs: shared.counters.fsyncs.load(Ordering::Relaxed),
+            bytes: shared.counters.bytes.load(Ordering::Relaxed),
+            segments,
+            recycled_segments,
+            stalls: shared.space.stalls(),
+        }
+    }
+
+    /// Writes and syncs everything that is reserved, then ends the flusher. Later appends and
+    /// waits for what is not durable get `Unavailable`. An error if the log was poisoned.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.shared.closing.store(true, Ordering::Relaxed);
+        self.shared.space.stop();
+        self.shared.parker.wake();
+        if let Some(thread) = self.thread.lock().take() {
+            // A callback may drop the last handle of the log: the flusher cannot join itself.
+            let own = thread.thread().id() == thread::current().id();
+            if !own && thread.join().is_err() {
+                self.shared.poison("the log's flusher panicked");
+            }
+        }
+        self.shared.commit.poisoned().map_or(Ok(()), |reason| Err(read_only(&reason)))
+    }
+}
+
+impl Drop for Wal {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::warn!(%error, "the log was closed after a failure");
+        }
+    }
+}
+
+impl Shared {
+    fn poison(&self, reason: &str) {
+        self.commit.poison(reason);
+        self.space.stop();
+        self.parker.wake();
+    }
+
+    /// Why no permit is given any more.
+    fn refusal(&self) -> Error {
+        self.commit.poisoned().map_or_else(closed, |reason| read_only(&reason))
+    }
+}
+
+fn read_only(reason: &str) -> Error {
+    Error::new(ErrorKind::ReadOnly, format!("the log takes no writes until a reopen: {reason}"))
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Unavailable, "the log is closed")
+}

@@ -1,0 +1,99 @@
+//! Starting the log again after a replay.
+//!
+//! A new reopen segment begins at `proven`; the records of `[proven, cut)` are written into it
+//! again, with its salt and `base = proven`, because after a failed sync their pages only look
+//! clean. One segment always suffices: what no `base` proves was one flush, in one segment.
+//!
+//! An acknowledged record may be among them, and once the new segment's header is valid the old
+//! copy is never read again. So the body is durable before the header is written:
+//!
+//! 1. the file gets its name: a crash leaves a file without a header, or with a header of another
+//!    number: never started, the old chain is complete;
+//! 2. the body is written: as 1;
+//! 3. the body is synced: as 1;
+//! 4. the header is written: a crash leaves it or not, as it is one sector; with it, the body is
+//!    there; without it, as 1;
+//! 5. the header is synced: the old copy is void, and only now is any old segment given up.
+//!
+//! In step 1 only a never started file is recycled. A segment that looks superseded may be so by a
+//! reopen header that is in the page cache alone (its sync failed, then the process died): it is
+//! the only durable copy until step 5.
+//!
+//! Invariants: `start_lsn == proven <= cut == durable_lsn`; the flusher goes on at the cut.
+
+use super::Wal;
+use super::flusher::ActiveSegment;
+use super::record::{HEADER_BYTES, Header};
+use super::replay::Replay;
+use super::retention::{LiveSegment, Segments};
+use super::segment::SegmentHeader;
+use crate::error::{Error, Result};
+use crate::io::File;
+use crate::options::Options;
+
+/// Bytes of body gathered for one write.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// See [`Replay::start`].
+pub(super) fn start(replay: Replay, options: &Options) -> Result<Wal> {
+    let (proven, cut) = (replay.walk.proven, replay.walk.cut);
+    debug_assert!(proven <= cut, "proven durable up to {proven}, but the log ends at {cut}");
+    let segments =
+        Segments::new(std::sync::Arc::clone(&replay.disk), options, replay.files.next_seq);
+    for &(seq, bytes) in &replay.files.unstarted {
+        segments.push_free(seq, bytes);
+    }
+    let (seq, file, bytes) = segments.make(cut - proven)?;
+    let header = SegmentHeader::new(seq, proven, bytes, true);
+    if proven < cut {
+        copy_unproven(&replay, &*file, &header)?;
+        file.sync().map_err(|e| Error::io("sync", file.path(), &e))?;
+    }
+    header.write(&*file)?;
+    give_up_old(&replay, &segments);
+    segments.push_live(LiveSegment { seq, start_lsn: proven, bytes });
+    let active = ActiveSegment { file, header };
+    Wal::start(options.wal_ring_bytes, segments, active, replay.checkpoint_lsn, cut)
+}
+
+/// Writes `[proven, cut)` into the new segment.
+fn copy_unproven(replay: &Replay, file: &dyn File, header: &SegmentHeader) -> Result<()> {
+    let proven = replay.walk.proven;
+    let mut chunk: Vec<u8> = Vec::new();
+    let mut chunk_lsn = proven;
+    let write = |lsn: u64, bytes: &[u8]| {
+        let written = file.write_at(header.offset_of(lsn), bytes);
+        written.map_err(|e| Error::io("write", file.path(), &e))
+    };
+    replay.for_each_raw(proven, &mut |_, record| {
+        let Some(old) = Header::decode(record.bytes) else { return Ok(()) };
+        chunk.extend_from_slice(&Header { base: proven, ..old }.encode(header.salt));
+        chunk.extend_from_slice(&record.bytes[HEADER_BYTES..]);
+        if chunk.len() >= CHUNK_BYTES {
+            write(chunk_lsn, &chunk)?;
+            chunk_lsn += chunk.len() as u64;
+            chunk.clear();
+        }
+        Ok(())
+    })?;
+    write(chunk_lsn, &chunk)
+}
+
+/// Keeps the segments that hold `[checkpoint_lsn, proven)`; the others are void.
+fn give_up_old(replay: &Replay, segments: &Segments) {
+    let proven = replay.walk.proven;
+    for (index, segment) in replay.files.segments.iter().enumerate() {
+        let seq = segment.header.seq;
+        let needed = replay
+            .walk
+            .extents
+            .iter()
+            .any(|extent| extent.segment == index && extent.from < extent.to.min(proven));
+        if needed {
+            let start_lsn = segment.header.start_lsn;
+            segments.push_live(LiveSegment { seq, start_lsn, bytes: segment.bytes });
+        } else {
+            segments.push_free(seq, segment.bytes);
+        }
+    }
+}
