@@ -126,6 +126,29 @@ pub(crate) fn names_after(text: &str, prefix: &str) -> Vec<(usize, String)> {
     names
 }
 
+/// How many inline modules (`mod tests {`) of blanked text a position lies in.
+pub(crate) fn inline_module_depth(text: &str, position: usize) -> usize {
+    let mut opened = Vec::new();
+    for (at, c) in text[..position].char_indices() {
+        match c {
+            '{' => opened.push(opens_module(&text[..at])),
+            '}' => drop(opened.pop()),
+            _ => {}
+        }
+    }
+    opened.into_iter().filter(|&is_module| is_module).count()
+}
+
+/// Whether `before` an opening brace ends with `mod name`.
+fn opens_module(before: &str) -> bool {
+    let trimmed = before.trim_end();
+    let without_name = trimmed.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    let keyword = without_name.trim_end();
+    keyword.len() < without_name.len()
+        && without_name.len() < trimmed.len()
+        && keyword.strip_suffix("mod").is_some_and(|rest| !rest.bytes().last().is_some_and(is_word))
+}
+
 /// The first names of `a::b, c::{d, e}, f}`.
 fn first_names_of_list(list: &str) -> Vec<String> {
     let mut names = Vec::new();
@@ -173,6 +196,13 @@ mod tests {
         let text = "use crate::{a::B, c::{d, e}, F};\nfn x() { crate::g::h(); crate::m!(1) }";
         let names: Vec<_> = names_after(text, "crate::").into_iter().map(|(_, n)| n).collect();
         assert_eq!(names, ["a", "c", "F", "g"]);
+    }
+
+    #[test]
+    fn inline_modules_nest_and_end() {
+        let text = "fn a() { A } mod b { mod c { B } C } pub(crate) mod d { D } struct mod_e { E }";
+        let depth = |name: &str| inline_module_depth(text, text.find(name).expect("name"));
+        assert_eq!(["A", "B", "C", "D", "E"].map(depth), [0, 2, 1, 1, 0]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! them; the base (types, errors, io, sync) imports nothing above itself.
 
 use crate::finding::Finding;
-use crate::scan::{blank_comments_and_literals, line_of, names_after};
+use crate::scan::{blank_comments_and_literals, inline_module_depth, line_of, names_after};
 use crate::tree::SourceFile;
 
 const ROOT: &str = "engine/src/";
@@ -12,6 +12,8 @@ const ROOT: &str = "engine/src/";
 const BASE: [&str; 7] = ["api", "error", "io", "options", "stats", "sync", "types"];
 /// The structures. Each imports the base and itself.
 const STRUCTURES: [&str; 3] = ["index", "value_log", "wal"];
+/// Modules within modules of one file that are looked into.
+const MAX_INLINE_MODULES: usize = 4;
 /// Items at the crate's root that stand for a module above the structures.
 const ABOVE: [&str; 1] = ["Engine"];
 
@@ -23,17 +25,25 @@ pub(crate) fn check(file: &SourceFile) -> Vec<Finding> {
         return Vec::new();
     }
     let text = blank_comments_and_literals(&file.text);
-    let to_root = "super::".repeat(modules.len());
-    let mut findings = Vec::new();
-    for prefix in ["crate::", to_root.as_str()] {
-        for (position, name) in names_after(&text, prefix) {
-            if !allowed(own, &name) {
-                let line = line_of(&text, position);
-                findings.push(Finding::error(&file.path, line, refusal(own, &name)));
-            }
-        }
-    }
-    findings
+    let from_root =
+        names_after(&text, "crate::").into_iter().chain(via_super(&text, modules.len()));
+    from_root
+        .filter(|(_, name)| !allowed(own, name))
+        .map(|(position, name)| {
+            Finding::error(&file.path, line_of(&text, position), refusal(own, &name))
+        })
+        .collect()
+}
+
+/// Names that a chain of `super::` takes from the root of the crate. An inline module needs one
+/// more of them than its file.
+fn via_super(text: &str, modules: usize) -> Vec<(usize, String)> {
+    let chains = (modules..modules + MAX_INLINE_MODULES).flat_map(|supers| {
+        names_after(text, &"super::".repeat(supers)).into_iter().filter(move |(position, name)| {
+            name != "super" && modules + inline_module_depth(text, *position) == supers
+        })
+    });
+    chains.collect()
 }
 
 /// The modules from the crate's root to a file of the engine; none for other files.
@@ -85,6 +95,13 @@ mod tests {
         assert_eq!(found("io/os.rs", "use crate::index::Shard;\n"), [1]);
         assert_eq!(found("types.rs", "use crate::engine::Engine;\n"), [1]);
         assert_eq!(found("sync/gate.rs", "use crate::{types::Lsn, Engine};\n"), [1]);
+    }
+
+    #[test]
+    fn an_inline_module_is_one_level_deeper() {
+        let tests = |path: &str| format!("mod tests {{\n    use {path};\n}}\nfn a() {{}}\n");
+        assert!(found("index/filter.rs", &tests("super::super::key_hash")).is_empty());
+        assert_eq!(found("index/filter.rs", &tests("super::super::super::wal::Ring")), [2]);
     }
 
     #[test]
