@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 
 use crate::index::cell::{CellRef, Sequence};
 use crate::index::entry::Entry;
+use crate::index::key_hash;
 
 /// Most entries of a block.
 pub(crate) const BLOCK_ENTRIES: usize = 64;
@@ -28,6 +29,14 @@ pub(crate) struct Block {
     keys: Box<[u8]>,
     payloads: Box<[AtomicU64]>,
     tags: [AtomicU8; BLOCK_ENTRIES],
+    /// A byte of each key's hash.
+    marks: [[u8; 8]; BLOCK_ENTRIES / 8],
+}
+
+/// The byte of a hash that marks its key.
+#[inline]
+fn mark_of(hash: u64) -> u8 {
+    (hash >> 24) as u8
 }
 
 impl Block {
@@ -63,14 +72,21 @@ impl Block {
             tag.store(entry.tag.bits(), std::sync::atomic::Ordering::Relaxed);
             payloads.push(AtomicU64::new(entry.payload));
         }
-        Some(Self {
+        let mut block = Self {
             sequence: Sequence::default(),
             count: count as u16,
             prefix_len: prefix_len as u16,
             keys,
             payloads: payloads.into_boxed_slice(),
             tags,
-        })
+            marks: [[0; 8]; BLOCK_ENTRIES / 8],
+        };
+        let mut key = Vec::new();
+        for index in 0..count {
+            block.read_key(index, &mut key);
+            block.marks[index / 8][index % 8] = mark_of(key_hash(&key));
+        }
+        Some(block)
     }
 
     /// Entries.
@@ -113,6 +129,40 @@ impl Block {
             // `key` does not begin with the prefix, so the prefix alone decides.
             None => prefix.cmp(key),
         }
+    }
+
+    /// Where the key with this hash is. Seldom touches another key than the one looked for.
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
+        let mut candidates = self.marked(mark_of(hash));
+        while candidates != 0 {
+            let index = candidates.trailing_zeros() as usize;
+            if index >= self.count() {
+                break;
+            }
+            let suffix = self.suffix(index);
+            if key.ends_with(suffix) && self.compare(index, key).is_eq() {
+                return Some(index);
+            }
+            candidates &= candidates - 1;
+        }
+        None
+    }
+
+    /// The entries with this mark, a bit for each; bits beyond the count mean nothing. Without
+    /// branches, since where a mark is cannot be foreseen.
+    #[inline]
+    fn marked(&self, mark: u8) -> u64 {
+        const LOW: u64 = u64::from_le_bytes([0x7f; 8]);
+        /// Moves bits 0, 8, 16, .. 56 to bits 56, 57, .. 63.
+        const GATHER: u64 = 0x0102_0408_1020_4080;
+        let mark = u64::from_le_bytes([mark; 8]);
+        self.marks.iter().rev().fold(0, |all, marks| {
+            let differ = u64::from_le_bytes(*marks) ^ mark;
+            // The top bit of each byte that is zero, and of no other.
+            let equal = !(((differ & LOW) + LOW) | differ | LOW);
+            all << 8 | (equal >> 7).wrapping_mul(GATHER) >> 56
+        })
     }
 
     /// Where `key` is (`Ok`), or where it would be (`Err`).

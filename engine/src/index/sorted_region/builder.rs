@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use super::block::{BLOCK_ENTRIES, BLOCK_SUFFIX_BYTES, Block};
-use super::{SortedRegion, head_of};
+use super::heads::{Heads, common_prefix};
+use super::{GROUP_BLOCKS, SortedRegion};
 use crate::index::entry::Entry;
 use crate::index::filter::Filter;
 use crate::index::key_hash;
@@ -127,28 +128,24 @@ impl SortedBuilder {
     /// The region.
     pub(crate) fn finish(mut self) -> SortedRegion {
         self.flush();
-        let (mut first, mut last) = (Vec::new(), Vec::new());
-        if let (Some(low), Some(high)) = (self.blocks.first(), self.blocks.last()) {
-            low.read_key(0, &mut first);
-            high.read_key(high.count() - 1, &mut last);
-        }
-        let common = common_prefix(&first, &last);
-        let mut key = Vec::new();
-        let mut heads = Vec::with_capacity(self.blocks.len());
-        for block in &self.blocks {
-            block.read_key(0, &mut key);
-            heads.push(head_of(&key[common..]));
-        }
+        let blocks = &self.blocks;
+        let heads_of = |blocks: &[Arc<Block>], step: usize| {
+            Heads::new(blocks.len().div_ceil(step), |at, key| blocks[at * step].read_key(0, key))
+        };
+        let top = heads_of(blocks, GROUP_BLOCKS);
+        let groups: Vec<_> = blocks.chunks(GROUP_BLOCKS).map(|group| heads_of(group, 1)).collect();
         self.blocks.shrink_to_fit();
         let memory = self.blocks.iter().map(|block| block.memory_bytes()).sum::<usize>()
-            + self.blocks.len() * (size_of::<Arc<Block>>() + size_of::<u64>())
+            + self.blocks.len() * size_of::<Arc<Block>>()
+            + groups.iter().map(Heads::memory_bytes).sum::<usize>()
+            + top.memory_bytes()
             + self.filter.as_ref().map_or(0, Filter::memory_bytes);
         SortedRegion {
             len: self.blocks.iter().map(|block| block.count()).sum(),
             tombstones: AtomicUsize::new(self.blocks.iter().map(|block| block.tombstones()).sum()),
-            prefix: first[..common].into(),
             blocks: self.blocks,
-            heads,
+            groups,
+            top,
             filter: self.filter,
             memory,
         }
@@ -177,9 +174,4 @@ impl SortedBuilder {
             (None, None) => true,
         }
     }
-}
-
-/// How many bytes two keys have in common at the start.
-fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }

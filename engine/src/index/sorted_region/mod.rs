@@ -1,8 +1,8 @@
 //! The bulk of a shard's keys: immutable and in order, in prefix-compressed blocks.
 //!
-//! A key is looked for with two binary searches: over the first keys of the blocks (by their 8
-//! bytes behind what all keys of the region have in common; ties by the full key), then inside one
-//! block. Neither allocates nor locks.
+//! A key is looked for by binary search over the first keys of the blocks, in two levels and mostly
+//! by 8 bytes of each ([`heads`]), then inside one block by a byte of its hash. Nothing allocates
+//! or locks.
 //!
 //! Invariants: keys ascend strictly, within and over blocks; the region never gains or loses a key
 //! and is replaced as a whole; entries change through cells, tombstones stay until a merge. The
@@ -11,6 +11,7 @@
 mod block;
 mod builder;
 mod cursor;
+mod heads;
 
 #[cfg(test)]
 mod sorted_region_test;
@@ -25,14 +26,19 @@ pub(crate) use cursor::SortedCursor;
 use super::cell::CellRef;
 use super::filter::Filter;
 use super::key_hash;
+use heads::Heads;
+
+/// Blocks that share a list of heads.
+const GROUP_BLOCKS: usize = 128;
 
 /// A sorted region.
 pub(crate) struct SortedRegion {
     blocks: Vec<Arc<Block>>,
-    /// The 8 bytes behind `prefix` of each block's first key.
-    heads: Vec<u64>,
-    /// What all keys of the region begin with.
-    prefix: Box<[u8]>,
+    /// The first keys of the blocks, by groups of [`GROUP_BLOCKS`]: what the keys of a group have
+    /// in common is longer than what all keys have.
+    groups: Vec<Heads>,
+    /// The first keys of the groups.
+    top: Heads,
     filter: Option<Filter>,
     len: usize,
     tombstones: AtomicUsize,
@@ -57,23 +63,18 @@ impl SortedRegion {
             return None;
         }
         let block = &self.blocks[self.block_of(key)?];
-        let index = block.search(key).ok()?;
+        let index = block.find(hash, key)?;
         Some(block.cell(index, &self.tombstones))
     }
 
     /// The last block whose first key is not greater than `key`.
     #[inline]
     fn block_of(&self, key: &[u8]) -> Option<usize> {
-        let Some(rest) = key.strip_prefix(&*self.prefix) else {
-            return if key < &*self.prefix { None } else { self.blocks.len().checked_sub(1) };
-        };
-        let head = head_of(rest);
-        // Equal heads do not say how the keys compare.
-        let low = self.heads.partition_point(|&first| first < head);
-        let same = self.heads[low..].partition_point(|&first| first == head);
-        let ties = &self.blocks[low..low + same];
-        let not_greater = low + ties.partition_point(|block| block.compare(0, key).is_le());
-        not_greater.checked_sub(1)
+        let first_of = |block: usize| self.blocks[block].compare(0, key);
+        let group = self.top.last_not_greater(key, |group| first_of(group * GROUP_BLOCKS))?;
+        let start = group * GROUP_BLOCKS;
+        let block = self.groups[group].last_not_greater(key, |at| first_of(start + at))?;
+        Some(start + block)
     }
 
     /// Block and index of the first key that is not less than `key`; the index may be the block's
@@ -115,14 +116,4 @@ impl SortedRegion {
     pub(crate) fn memory_bytes(&self) -> usize {
         self.memory + size_of::<Self>()
     }
-}
-
-/// The first 8 bytes as a number whose order never contradicts the order of keys.
-#[inline]
-fn head_of(key: &[u8]) -> u64 {
-    let mut bytes = [0; 8];
-    let len = key.len().min(8);
-    bytes[..len].copy_from_slice(&key[..len]);
-    bytes.reverse();
-    u64::from_le_bytes(bytes)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{BLOCK_ENTRIES, BLOCK_SUFFIX_BYTES, SortedBuilder, SortedRegion, head_of};
+use super::{BLOCK_ENTRIES, BLOCK_SUFFIX_BYTES, SortedBuilder, SortedRegion};
 use crate::index::entry::Entry;
 use crate::index::test_keys::{bounds, check_cursor, nasty_keys};
 
@@ -115,10 +115,4 @@ fn whole_blocks_are_shared() {
         assert_eq!(new.blocks().iter().filter(|block| shared(block)).count(), 9);
         assert!(new.blocks().iter().all(|block| block.count() >= BLOCK_ENTRIES / 2));
     }
-}
-
-#[test]
-fn heads_never_contradict_the_order() {
-    let keys = nasty_keys();
-    assert!(keys.windows(2).all(|pair| head_of(&pair[0]) <= head_of(&pair[1])));
 }
