@@ -1,109 +1,181 @@
-//! The handle.
+//! The handle: what callers may do, and nothing of how.
+//!
+//! Invariant: everything acknowledged is durable; closing is dropping, only slower to open again
+//! than [`Engine::close`].
+
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::api::*;
-use crate::error::Result;
-use crate::io::Disk;
+use crate::api::{
+    Checksum, Condition, Identity, Operation, RangeDeleted, ScanChunk, ScanOptions, ShardInfo,
+    TryGet, VerifyReport, Written,
+};
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::identity;
+use crate::io::{Disk, OsDisk};
+use crate::jobs::Scheduler;
 use crate::options::Options;
+use crate::recovery;
 use crate::stats::Stats;
-use crate::types::*;
+use crate::types::{KeyRange, Lsn, ShardId};
 
-/// An open engine. Cheap to share behind an `Arc`; closing is dropping the last one.
-pub struct Engine {}
+/// An open data directory. Share it behind an [`Arc`]; every method takes `&self`.
+///
+/// A write returns the [`Lsn`] that it waits for: it is applied, but nobody sees it and it may
+/// still be lost, until [`wait_durable`](Self::wait_durable) has returned for that LSN.
+///
+/// ```
+/// # fn main() -> vmemkv_engine::Result<()> {
+/// use vmemkv_engine::{Condition, Engine, Options};
+///
+/// let dir = tempfile::tempdir().expect("a temporary folder");
+/// let engine = Engine::open(dir.path().join("data"), Options::default())?;
+/// let written = engine.put(b"planet/mars", b"red", &Condition::None)?;
+/// engine.wait_durable(written.lsn)?;
+/// assert_eq!(engine.get(b"planet/mars")?, Some(b"red".to_vec()));
+/// engine.close()
+/// # }
+/// ```
+pub struct Engine {
+    // Dropped first: its threads use the core.
+    scheduler: Scheduler,
+    core: Arc<Core>,
+}
 
 impl Engine {
-    /// Opens a directory (makes it with `options.create`) and recovers what the last process left.
+    /// Opens a directory (makes it with `options.create`) and recovers what the last process
+    /// left.
+    ///
+    /// # Errors
+    /// `InUse` when a process has it open, `Foreign` when it is not ours or of a newer format,
+    /// `Corrupt` when something that was durable is damaged; nothing is changed then.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Engine> {
-        unreachable!("skeleton")
-    }
-    /// The same on any [`Disk`].
-    pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Engine> {
-        unreachable!("skeleton")
-    }
-    /// Flushes the log, makes a checkpoint and closes. Dropping instead is as safe, only the next open replays.
-    pub fn close(self) -> Result<()> {
-        unreachable!("skeleton")
+        let dir = dir.as_ref();
+        let engine = Self::open_on(Arc::new(OsDisk::new(dir)), options)?;
+        // The directory's own name is durable only with its parent.
+        let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        std::fs::File::open(parent)
+            .and_then(|parent| parent.sync_all())
+            .map_err(|error| Error::io("sync", parent, &error))?;
+        Ok(engine)
     }
 
-    /// The directory's identity.
-    pub fn identity(&self) -> Identity {
-        unreachable!("skeleton")
+    /// The same on any [`Disk`].
+    pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Engine> {
+        let core = Arc::new(recovery::open(disk, options)?);
+        Ok(Engine { scheduler: Scheduler::start(&core)?, core })
     }
-    /// Stores cluster id, generation and map version, durably. node_id and boot are kept.
+
+    /// Makes a checkpoint and closes. Dropping instead is as safe; only the next open replays.
+    pub fn close(mut self) -> Result<()> {
+        self.scheduler.stop();
+        self.core.checkpoint()
+    }
+
+    /// Whose directory it is.
+    pub fn identity(&self) -> Identity {
+        *self.core.identity.lock()
+    }
+
+    /// Stores cluster id, generation and map version, durably. Node id and boot number are kept
+    /// as they are.
     pub fn set_identity(&self, identity: Identity) -> Result<()> {
-        unreachable!("skeleton")
+        let mut current = self.core.identity.lock();
+        let identity = Identity { node_id: current.node_id, boot: current.boot, ..identity };
+        if identity != *current {
+            identity::store(&*self.core.disk, &identity)?;
+            *current = identity;
+        }
+        Ok(())
     }
 
     /// The shards, in key order.
     pub fn shards(&self) -> Vec<ShardInfo> {
-        unreachable!("skeleton")
-    }
-    /// Makes an empty shard (Sharding::Managed), durably. The same id, range and epoch again is a no-op.
-    pub fn create_shard(&self, id: ShardId, range: KeyRange, epoch: u64) -> Result<()> {
-        unreachable!("skeleton")
+        self.core.shard_infos()
     }
 
-    /// The value of a key, durable. Blocks for disk and log.
+    /// Makes an empty shard, durably (for [`Sharding::Managed`](crate::Sharding)). The same id,
+    /// range and epoch again is a no-op; an overlap is `InvalidArgument`.
+    pub fn create_shard(&self, id: ShardId, range: KeyRange, epoch: u64) -> Result<()> {
+        self.core.create_shard(id, &range, epoch)
+    }
+
+    /// The value of a key, durable. May wait for disk and log.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        unreachable!("skeleton")
+        self.core.get(key)
     }
-    /// The same without ever blocking.
+
+    /// The same without waiting: answers, or says what it would wait for.
     pub fn try_get(&self, key: &[u8]) -> Result<TryGet> {
-        unreachable!("skeleton")
+        self.core.try_get(key)
     }
-    /// Sets a key.
+
+    /// Sets a key. A condition that does not hold is an answer, not an error.
     pub fn put(&self, key: &[u8], value: &[u8], condition: &Condition) -> Result<Written> {
-        unreachable!("skeleton")
+        self.core.put(key, value, condition)
     }
+
     /// Removes a key.
     pub fn delete(&self, key: &[u8], condition: &Condition) -> Result<Written> {
-        unreachable!("skeleton")
-    }
-    /// All or nothing, one log record; in order, the last operation on a key wins.
-    pub fn write_batch(&self, operations: &[Operation]) -> Result<Lsn> {
-        unreachable!("skeleton")
-    }
-    /// Removes at most `max_keys` keys from the front of the range.
-    pub fn delete_range(&self, range: &KeyRange, max_keys: usize) -> Result<RangeDeleted> {
-        unreachable!("skeleton")
-    }
-    /// The next part of a scan; blocks for disk and log.
-    pub fn scan(&self, options: &ScanOptions) -> Result<ScanChunk> {
-        unreachable!("skeleton")
-    }
-    /// Checksum of a range; `cancelled` is asked between chunks, true ends with Unavailable.
-    pub fn checksum(&self, range: &KeyRange, cancelled: &dyn Fn() -> bool) -> Result<Checksum> {
-        unreachable!("skeleton")
+        self.core.delete(key, condition)
     }
 
-    /// Blocks until the log is durable up to `lsn`; ReadOnly if it never will be.
+    /// Applies all operations or none, also over a crash; the last operation on a key wins.
+    pub fn write_batch(&self, operations: &[Operation]) -> Result<Lsn> {
+        self.core.write_batch(operations)
+    }
+
+    /// Removes at most `max_keys` keys (at least one is tried) from the front of the range.
+    pub fn delete_range(&self, range: &KeyRange, max_keys: usize) -> Result<RangeDeleted> {
+        self.core.delete_range(range, max_keys)
+    }
+
+    /// The next part of a scan; keys that no shard of this engine holds are passed over. May wait
+    /// for disk and log.
+    pub fn scan(&self, options: &ScanOptions) -> Result<ScanChunk> {
+        self.core.scan(options)
+    }
+
+    /// Checksum of a range; `cancelled` is asked between chunks and ends it with `Unavailable`.
+    pub fn checksum(&self, range: &KeyRange, cancelled: &dyn Fn() -> bool) -> Result<Checksum> {
+        self.core.checksum(range, cancelled)
+    }
+
+    /// Waits until the log is durable up to `lsn`; `ReadOnly` if it never will be.
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
-        unreachable!("skeleton")
+        self.core.wal.wait(lsn)
     }
-    /// Calls `done` once, from any thread (perhaps before this returns), when `wait_durable(lsn)` would return. Must not block.
+
+    /// Calls `done` once, from any thread and perhaps before this returns, when
+    /// [`wait_durable`](Self::wait_durable) would return. It must not block.
     pub fn on_durable(&self, lsn: Lsn, done: Box<dyn FnOnce(Result<()>) + Send>) {
-        unreachable!("skeleton")
+        self.core.wal.on_durable(lsn, done);
     }
+
     /// The log is durable up to here.
     pub fn durable_lsn(&self) -> Lsn {
-        unreachable!("skeleton")
+        self.core.wal.durable_lsn()
     }
 
-    /// Merges the append regions of all shards (or one) into sorted ones.
+    /// Merges the append regions of one shard, or of all.
     pub fn reorganize(&self, shard: Option<ShardId>) -> Result<()> {
-        unreachable!("skeleton")
+        self.core.reorganize(shard)
     }
+
     /// Makes a checkpoint.
     pub fn checkpoint(&self) -> Result<()> {
-        unreachable!("skeleton")
+        self.core.checkpoint()
     }
-    /// Reads every record and checks it; see VerifyReport.
+
+    /// Reads every record and index file and checks it; `cancelled` ends it with `Unavailable`.
     pub fn verify(&self, cancelled: &dyn Fn() -> bool) -> Result<VerifyReport> {
-        unreachable!("skeleton")
+        self.core.verify(cancelled)
     }
+
     /// Statistics.
     pub fn stats(&self) -> Stats {
-        unreachable!("skeleton")
+        self.core.stats()
     }
 }

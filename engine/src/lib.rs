@@ -1,14 +1,32 @@
-//! The storage engine of vmemkv: keys in RAM, values in a log on a local drive, every
-//! acknowledged write in a write-ahead log.
+//! The storage engine of vmemkv: keys in RAM (T1), values in a log on a local drive (T2), every
+//! acknowledged write in a write-ahead log (WAL). A plain synchronous library, usable alone: start
+//! at [`Engine`].
+//!
+//! Who may import whom, top to bottom: `engine`, `jobs`, `verify`, `offline` - `ops`, `checkpoint`,
+//! `recovery` - `core`, `store` - `index`, `value_log`, `wal`, `sync` - `io`, `types`, `error`,
+//! `options`, `stats`. `index`, `value_log` and `wal` never import each other: `store` joins the
+//! first two, `ops` adds the third.
+
 mod api;
+mod checkpoint;
+mod core;
+mod directory;
 mod engine;
 mod error;
+mod identity;
 mod index;
 pub mod io;
+mod jobs;
+pub mod offline;
+mod ops;
 mod options;
+mod recovery;
 mod stats;
+mod store;
+mod sync;
 mod types;
 mod value_log;
+mod verify;
 mod wal;
 
 pub use api::*;

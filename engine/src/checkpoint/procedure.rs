@@ -1,0 +1,240 @@
+//! The checkpoint, step by step. A crash before step 7 leaves the last checkpoint and a log that
+//! reaches back to it; files that no manifest names are removed by the next checkpoint or open.
+//!
+//! 1. `checkpoint_lsn :=` the reserved end of the log; note the value segments that are empty.
+//! 2. Freeze every dirty shard, pass the stripes; `freeze_lsn :=` the reserved end.
+//! 3. Base lengths := tail, rounded up to a page; pass the stripes; show them to readers.
+//! 4. Wait until `freeze_lsn` is durable.
+//! 5. Sync the value log from where it was last synced.
+//! 6. Merge each frozen shard, write and sync its T1 file; sync `t1/`.
+//! 7. Write MANIFEST aside, sync it, rename it, sync the root: the commit.
+//! 8. Recycle the log before `checkpoint_lsn`; free the segments noted in 1; remove old T1 files.
+//!
+//! Invariants: a shard that was frozen is merged and published also when a later step fails, and
+//! is dirty again then; after a failed sync the log is poisoned.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use parking_lot::MutexGuard;
+
+use super::Committed;
+use super::manifest::{MANIFEST, Manifest, ManifestShard, index_path};
+use super::manifest_rules;
+use crate::core::Core;
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::{Meta, Shard, SortedRegion, encode};
+use crate::io::replace_file;
+use crate::stats::Counters;
+use crate::types::{CheckpointId, InstanceId, Revision};
+use crate::value_log::ValueLog;
+
+/// A shard between its freeze and its publication.
+struct Frozen<'a> {
+    shard: &'a Shard,
+    _structural: MutexGuard<'a, ()>,
+}
+
+impl Core {
+    /// Makes a checkpoint.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        let mut committed = self.checkpointing.lock();
+        self.check_writable()?;
+        let attempt = committed.next_attempt;
+        committed.next_attempt = CheckpointId(attempt.0 + 1);
+        let result = self.attempt(attempt, &mut committed);
+        let counters = &self.store.counters;
+        Counters::add(
+            if result.is_ok() { &counters.checkpoints } else { &counters.checkpoints_failed },
+            1,
+        );
+        result
+    }
+
+    fn attempt(&self, attempt: CheckpointId, committed: &mut Committed) -> Result<()> {
+        let counters = &self.store.counters;
+        let started = Instant::now();
+        // 1.
+        let checkpoint_lsn = self.wal.appended_lsn();
+        let empty_segments = self.store.value_log.empty_segments();
+        // 2.
+        let table = self.store.table.load_full();
+        let mut frozen = Vec::new();
+        for shard in table.shards() {
+            // Waits for one that is busy: its running merge does not count, it began earlier.
+            let structural = shard.structural.lock();
+            if shard.is_dirty() || !committed.files.contains_key(&shard.instance) {
+                shard.freeze()?;
+                frozen.push(Frozen { shard, _structural: structural });
+            }
+        }
+        self.stripes.pass();
+        let freeze_lsn = self.wal.appended_lsn();
+        let shards: Vec<(Arc<Shard>, Revision)> = table
+            .shards()
+            .iter()
+            .map(|shard| (Arc::clone(shard), Revision(*shard.revision.lock())))
+            .collect();
+        // 3.
+        let mark = self.store.value_log.begin_base(&empty_segments);
+        self.stripes.pass();
+        self.store.value_log.publish_base(&mark);
+        let lap = Lap::record(&counters.checkpoint_freeze_us, started);
+        // 4. If it fails the shards stay frozen: a published merge has dropped its tombstones.
+        self.wal.wait(freeze_lsn)?;
+        // 5.
+        let mut outcome =
+            self.store.value_log.sync_base(&mark).map_err(|error| self.poisoned_by(error));
+        let lap = Lap::record(&counters.checkpoint_value_sync_us, lap);
+        // 6.
+        let mut files = committed.files.clone();
+        for Frozen { shard, .. } in &frozen {
+            let merged = shard.merge_frozen(self.store.options.bloom);
+            if outcome.is_ok() {
+                outcome = self.write_index(shard, attempt, &merged);
+                files.insert(shard.instance, attempt);
+            }
+            shard.publish_merged(merged, outcome.is_err())?;
+        }
+        outcome = outcome.and_then(|()| self.sync_dir("t1"));
+        let lap = Lap::record(&counters.checkpoint_index_us, lap);
+        // 7.
+        outcome = outcome.and_then(|()| {
+            let manifest = Manifest {
+                checkpoint: attempt,
+                checkpoint_lsn,
+                freeze_lsn,
+                next_instance: committed.next_instance,
+                next_shard: committed.next_shard,
+                value_segment_bytes: self.store.options.value_segment_bytes,
+                segments: ValueLog::bases(&mark),
+                shards: shards
+                    .iter()
+                    .map(|(shard, revision)| describe(shard, *revision, &files))
+                    .collect(),
+            };
+            self.commit(&manifest)
+        });
+        Lap::record(&counters.checkpoint_manifest_us, lap);
+        if let Err(error) = outcome {
+            frozen.iter().for_each(|frozen| frozen.shard.mark_dirty());
+            return Err(error);
+        }
+        drop(frozen);
+        // 8.
+        committed.files = files;
+        self.checkpoint_lsn.store(checkpoint_lsn.0, Ordering::Relaxed);
+        self.wal.retire(checkpoint_lsn);
+        Counters::add(&counters.value_segments_freed, empty_segments.len() as u64);
+        self.store.value_log.free(&empty_segments);
+        remove_unnamed(self, committed);
+        Ok(())
+    }
+
+    fn write_index(
+        &self,
+        shard: &Shard,
+        attempt: CheckpointId,
+        merged: &SortedRegion,
+    ) -> Result<()> {
+        let path = index_path(shard.instance, attempt);
+        let file = self
+            .disk
+            .create(&path)
+            .map_err(|error| Error::io("create", self.disk.root().join(&path), &error))?;
+        let mut offset = 0;
+        let meta = Meta {
+            shard: shard.id,
+            instance: shard.instance,
+            epoch: shard.epoch,
+            checkpoint: attempt,
+            range: shard.range.clone(),
+        };
+        encode(merged, &meta, &mut |bytes| {
+            file.write_at(offset, bytes)
+                .map_err(|error| Error::io("write", file.path(), &error))?;
+            offset += bytes.len() as u64;
+            Ok(())
+        })?;
+        Counters::add(&self.store.counters.checkpoint_index_bytes, offset);
+        file.sync().map_err(|error| self.poisoned_by(Error::io("sync", file.path(), &error)))
+    }
+
+    fn sync_dir(&self, folder: &str) -> Result<()> {
+        self.disk.sync_dir(Path::new(folder)).map_err(|error| {
+            self.poisoned_by(Error::io("sync", self.disk.root().join(folder), &error))
+        })
+    }
+
+    fn commit(&self, manifest: &Manifest) -> Result<()> {
+        manifest_rules::check(manifest).map_err(|rule| {
+            let what = format!("the checkpoint is given up: {rule}; please report this");
+            self.poisoned_by(Error::new(ErrorKind::Corrupt, what))
+        })?;
+        replace_file(&*self.disk, Path::new(MANIFEST), &manifest.encode()).map_err(|error| {
+            // A full disk fails before the rename; after anything else nobody knows what a crash
+            // would leave, so nothing may be written on top.
+            if error.kind() == ErrorKind::DiskFull { error } else { self.poisoned_by(error) }
+        })
+    }
+
+    /// After a failed sync the kernel may have dropped the pages and call them clean: stop.
+    fn poisoned_by(&self, error: Error) -> Error {
+        self.wal.poison(&format!("a checkpoint failed: {error}; reopen the engine"));
+        error
+    }
+}
+
+fn describe(
+    shard: &Shard,
+    revision: Revision,
+    files: &std::collections::BTreeMap<InstanceId, CheckpointId>,
+) -> ManifestShard {
+    ManifestShard {
+        id: shard.id,
+        instance: shard.instance,
+        epoch: shard.epoch,
+        revision,
+        file: files.get(&shard.instance).copied().unwrap_or_default(),
+        range: shard.range.clone(),
+    }
+}
+
+/// Removes the T1 files that the committed manifest does not name. A failure is left for the next
+/// time.
+pub(crate) fn remove_unnamed(core: &Core, committed: &Committed) {
+    let named: std::collections::HashSet<String> = committed
+        .files
+        .iter()
+        .filter_map(|(instance, attempt)| {
+            let path = index_path(*instance, *attempt);
+            Some(path.file_name()?.to_string_lossy().into_owned())
+        })
+        .collect();
+    let names = core.disk.list(Path::new("t1")).unwrap_or_default();
+    for name in names.iter().filter(|name| name.ends_with(".t1") && !named.contains(*name)) {
+        if let Err(error) = core.disk.remove(&Path::new("t1").join(name)) {
+            tracing::warn!(file = name, %error, "cannot remove an old index file");
+        }
+    }
+}
+
+/// The time of one phase.
+struct Lap;
+
+impl Lap {
+    /// Adds the time since `start` to a counter; the start of the next phase.
+    fn record(counter: &std::sync::atomic::AtomicU64, start: Instant) -> Instant {
+        let now = Instant::now();
+        Counters::add(counter, now.duration_since(start).as_micros() as u64);
+        now
+    }
+}
+
+/// The highest attempt among the files of `t1/`, so that no name is used twice.
+pub(crate) fn highest_attempt(names: &[String]) -> CheckpointId {
+    let attempt = |name: &String| name.strip_suffix(".t1")?.split_once('-')?.1.parse().ok();
+    CheckpointId(names.iter().filter_map(attempt).max().unwrap_or(0))
+}

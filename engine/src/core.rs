@@ -1,0 +1,140 @@
+//! The parts of an open engine, and what all operations share.
+//!
+//! Lock order, outermost first: `checkpointing`, a shard's `structural`, room in the log's ring,
+//! stripes (ascending), a shard's `revision`, the value log's tail. Nobody waits for the log while
+//! holding one of the last four; readers take none.
+//!
+//! Invariants:
+//! - the shard table changes only under `checkpointing`, so a checkpoint's shard list and its log
+//!   position belong together;
+//! - after a failed sync nothing is written any more: the log is poisoned.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::api::{Identity, ShardInfo};
+use crate::checkpoint::Committed;
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::Shard;
+use crate::io::{Disk, LockFile};
+use crate::jobs::Requests;
+use crate::options::Visibility;
+use crate::stats::{Counters, State, Stats, WalStats};
+use crate::store::Store;
+use crate::sync::{Held, Stripes, WordIndex};
+use crate::types::{Lsn, Revision};
+use crate::wal::Wal;
+
+/// The parts of an open engine.
+pub(crate) struct Core {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) store: Store,
+    pub(crate) stripes: Stripes,
+    pub(crate) wal: Wal,
+    /// Held by a checkpoint, and by whatever changes the shard table.
+    pub(crate) checkpointing: Mutex<Committed>,
+    pub(crate) identity: Mutex<Identity>,
+    /// The committed `checkpoint_lsn`. Relaxed: for statistics and triggers only.
+    pub(crate) checkpoint_lsn: AtomicU64,
+    pub(crate) requests: Requests,
+    /// Released last.
+    pub(crate) _lock: LockFile,
+}
+
+impl Core {
+    /// Refuses a write while the engine is read-only.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.wal.poisoned() {
+            Some(reason) => Err(Error::new(ErrorKind::ReadOnly, reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until what was copied under `word` is durable, if the options ask for it.
+    pub(crate) fn settle(&self, word: WordIndex) -> Result<()> {
+        if self.store.options.visibility == Visibility::Applied {
+            return Ok(());
+        }
+        self.wait_visible(self.stripes.settle(word))
+    }
+
+    /// Waits for an LSN on behalf of a reader.
+    pub(crate) fn wait_visible(&self, lsn: Lsn) -> Result<()> {
+        if lsn > self.wal.durable_lsn() {
+            Counters::add(&self.store.counters.reads_waited, 1);
+            self.wal.wait(lsn)?;
+        }
+        Ok(())
+    }
+
+    /// Marks the held words as in flight.
+    pub(crate) fn in_flight<'a>(&'a self, mut held: Held<'a>) -> InFlight<'a> {
+        held.begin();
+        InFlight { held: Some(held), wal: &self.wal }
+    }
+
+    /// Whether writes are taken.
+    pub(crate) fn state(&self) -> State {
+        match self.wal.poisoned() {
+            Some(reason) => State::ReadOnly { reason },
+            None => State::Healthy,
+        }
+    }
+
+    /// The shards, in key order.
+    pub(crate) fn shard_infos(&self) -> Vec<ShardInfo> {
+        let info = |shard: &Arc<Shard>| {
+            let bundle = shard.load();
+            let append_entries = bundle.append_entries() as u64;
+            ShardInfo {
+                id: shard.id,
+                instance: shard.instance,
+                range: shard.range.clone(),
+                epoch: shard.epoch,
+                revision: Revision(*shard.revision.lock()),
+                keys: bundle.sorted.live() as u64 + append_entries,
+                append_entries,
+            }
+        };
+        self.store.table.load().shards().iter().map(info).collect()
+    }
+
+    /// Statistics.
+    pub(crate) fn stats(&self) -> Stats {
+        let checkpoint_lsn = Lsn(self.checkpoint_lsn.load(Ordering::Relaxed));
+        Stats {
+            state: self.state(),
+            counters: self.store.counters.snapshot(),
+            wal: WalStats { checkpoint_lsn, ..self.wal.stats() },
+            value_log: self.store.value_log.stats(),
+            index: self.store.table.load().stats(),
+        }
+    }
+}
+
+/// A write between its first visible byte and its LSN. Dropped without
+/// [`commit`](Self::commit), which only a panic does, it poisons the log: what was applied will
+/// never be logged.
+pub(crate) struct InFlight<'a> {
+    held: Option<Held<'a>>,
+    wal: &'a Wal,
+}
+
+impl InFlight<'_> {
+    /// The write is in the log up to `lsn`: publish that and unlock.
+    pub(crate) fn commit(mut self, lsn: Lsn) {
+        if let Some(held) = self.held.take() {
+            held.commit(lsn);
+        }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if self.held.is_some() {
+            self.wal.poison("a write stopped between applying and logging; reopen the engine");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Background work: who asks for it, who decides that it is due, who does it.
+//!
+//! Invariant: requests are bounded (one for each shard, one for the checkpoint) and never block
+//! the writer that makes them.
+
+mod requests;
+mod scheduler;
+pub(crate) mod triggers;
+
+pub(crate) use requests::{Request, Requests};
+pub(crate) use scheduler::Scheduler;

@@ -1,0 +1,83 @@
+//! What writers ask the background threads for.
+//!
+//! Invariant: a request that is still waiting is not queued again, so the queue holds at most one
+//! entry for each shard and one for the checkpoint.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::index::Shard;
+use crate::types::InstanceId;
+
+/// A piece of background work.
+pub(crate) enum Request {
+    /// Merge this shard's append region.
+    Reorganize(Arc<Shard>),
+    /// Make a checkpoint.
+    Checkpoint,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Request>,
+    shards: HashSet<InstanceId>,
+    checkpoint: bool,
+    closed: bool,
+}
+
+/// The queue of requests.
+#[derive(Default)]
+pub(crate) struct Requests {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+impl Requests {
+    /// Asks for a reorganize, unless one of this shard is waiting already.
+    pub(crate) fn reorganize(&self, shard: &Arc<Shard>) {
+        let mut queue = self.queue.lock();
+        if !queue.closed && queue.shards.insert(shard.instance) {
+            queue.waiting.push_back(Request::Reorganize(Arc::clone(shard)));
+            self.changed.notify_one();
+        }
+    }
+
+    /// Asks for a checkpoint, unless one is waiting already.
+    pub(crate) fn checkpoint(&self) {
+        let mut queue = self.queue.lock();
+        if !queue.closed && !std::mem::replace(&mut queue.checkpoint, true) {
+            queue.waiting.push_back(Request::Checkpoint);
+            self.changed.notify_one();
+        }
+    }
+
+    /// The next request; blocks for one, `None` once closed.
+    pub(crate) fn next(&self) -> Option<Request> {
+        let mut queue = self.queue.lock();
+        loop {
+            if queue.closed {
+                return None;
+            }
+            if let Some(request) = queue.waiting.pop_front() {
+                match &request {
+                    Request::Reorganize(shard) => {
+                        queue.shards.remove(&shard.instance);
+                    }
+                    Request::Checkpoint => queue.checkpoint = false,
+                }
+                return Some(request);
+            }
+            self.changed.wait(&mut queue);
+        }
+    }
+
+    /// Drops what waits and ends every [`next`](Self::next).
+    pub(crate) fn close(&self) {
+        let mut queue = self.queue.lock();
+        queue.closed = true;
+        queue.waiting.clear();
+        self.changed.notify_all();
+    }
+}

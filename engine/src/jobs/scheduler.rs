@@ -1,0 +1,71 @@
+//! The background threads.
+//!
+//! Invariants: a job that fails is logged and asked for again by the next write that finds it
+//! due; the threads end before the engine does.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::jobs::{Request, triggers};
+
+/// The running threads.
+pub(crate) struct Scheduler {
+    core: Arc<Core>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Scheduler {
+    /// Starts as many threads as the options say; none without `background`.
+    pub(crate) fn start(core: &Arc<Core>) -> Result<Self> {
+        let options = &core.store.options;
+        let count = if options.background { options.job_threads } else { 0 };
+        let mut scheduler = Self { core: Arc::clone(core), threads: Vec::with_capacity(count) };
+        for number in 0..count {
+            let core = Arc::clone(core);
+            let thread = std::thread::Builder::new()
+                .name(format!("vmemkv-job-{number}"))
+                .spawn(move || run(&core))
+                .map_err(|error| Error::io("start a thread for", "background jobs", &error))?;
+            scheduler.threads.push(thread);
+        }
+        Ok(scheduler)
+    }
+
+    /// Ends the threads after the jobs that they are at.
+    pub(crate) fn stop(&mut self) {
+        self.core.requests.close();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a background job panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn run(core: &Core) {
+    while let Some(request) = core.requests.next() {
+        let (job, result) = match request {
+            Request::Reorganize(shard) => {
+                // A write that waited for room may have done it meanwhile.
+                let due = {
+                    let active = &shard.load().active;
+                    triggers::reorganize_is_due(active.len(), active.capacity())
+                };
+                let result = if due { core.reorganize_shard(&shard, 1) } else { Ok(()) };
+                ("reorganize", result)
+            }
+            Request::Checkpoint => ("checkpoint", core.checkpoint()),
+        };
+        if let Err(error) = result {
+            tracing::warn!(job, %error, "a background job failed");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Looking into a directory that no process has open.
+//!
+//! Invariants: holds the directory's lock; writes nothing but that lock's file; says what it
+//! finds instead of stopping at the first fault.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::api::{Identity, VerifyReport};
+use crate::checkpoint::manifest::{Manifest, ManifestShard};
+use crate::directory;
+use crate::error::Result;
+use crate::identity;
+use crate::io::{Disk, LockFile, OsDisk};
+use crate::options::Options;
+use crate::recovery::{load_manifest, load_store};
+use crate::types::{CheckpointId, KeyRange, Lsn, ShardId};
+use crate::wal::{self, Replay};
+
+/// What a directory holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspection {
+    /// Whose it is.
+    pub identity: Identity,
+    /// The committed checkpoint; 0 for a directory that has none yet.
+    pub checkpoint: CheckpointId,
+    /// Replay begins here.
+    pub checkpoint_lsn: Lsn,
+    /// The log was durable up to here when the checkpoint was committed.
+    pub freeze_lsn: Lsn,
+    /// Shards as of the checkpoint.
+    pub shards: Vec<InspectedShard>,
+    /// Immutable bytes of each value segment.
+    pub value_segments: Vec<(u32, u32)>,
+    /// Segments of the log.
+    pub wal_segments: Vec<InspectedLog>,
+}
+
+/// A shard as of the checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InspectedShard {
+    /// The cluster's id.
+    pub id: ShardId,
+    /// The keys.
+    pub range: KeyRange,
+    /// The epoch under which it was given.
+    pub epoch: u64,
+    /// Its T1 file, below the directory.
+    pub file: Option<String>,
+}
+
+/// A segment of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InspectedLog {
+    /// The file, below the directory.
+    pub file: String,
+    /// The first LSN in it.
+    pub start: Lsn,
+    /// Valid records from its start.
+    pub records: u64,
+    /// The end of the last of them.
+    pub end: Lsn,
+    /// Whether an open began it.
+    pub reopen: bool,
+}
+
+/// Opens a directory for looking only.
+fn look(dir: &Path) -> Result<(Arc<dyn Disk>, LockFile)> {
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(dir));
+    let options = Options { create: false, ..Options::default() };
+    directory::check(&*disk, &options)?;
+    let lock = LockFile::acquire(&*disk)?;
+    Ok((disk, lock))
+}
+
+/// Describes a closed directory.
+pub fn inspect(dir: impl AsRef<Path>) -> Result<Inspection> {
+    let (disk, _lock) = look(dir.as_ref())?;
+    let identity = identity::load(&*disk)?;
+    let Manifest { checkpoint, checkpoint_lsn, freeze_lsn, segments, shards, .. } =
+        load_manifest(&*disk)?;
+    let describe = |shard: &ManifestShard| InspectedShard {
+        id: shard.id,
+        range: shard.range.clone(),
+        epoch: shard.epoch,
+        file: shard.file_path().map(|path| path.display().to_string()),
+    };
+    Ok(Inspection {
+        identity,
+        checkpoint,
+        checkpoint_lsn,
+        freeze_lsn,
+        shards: shards.iter().map(describe).collect(),
+        value_segments: segments.iter().map(|base| (base.segment, base.base_bytes)).collect(),
+        wal_segments: wal::inspect(&*disk)?
+            .into_iter()
+            .map(|segment| InspectedLog {
+                file: segment.file,
+                start: segment.start,
+                records: segment.valid_records,
+                end: segment.end,
+                reopen: segment.reopen,
+            })
+            .collect(),
+    })
+}
+
+/// Checks a closed directory: identity, manifest, index files, every record of the checkpoint,
+/// and the log.
+pub fn verify(dir: impl AsRef<Path>) -> Result<VerifyReport> {
+    let (disk, _lock) = look(dir.as_ref())?;
+    let mut report = VerifyReport::default();
+    if let Err(error) = identity::load(&*disk) {
+        report.problems.push(error.to_string());
+    }
+    let manifest = match load_manifest(&*disk) {
+        Ok(manifest) => manifest,
+        Err(error) => {
+            report.problems.push(error.to_string());
+            return Ok(report);
+        }
+    };
+    match load_store(&disk, Options::default(), &manifest) {
+        Ok(store) => {
+            for shard in store.table.load().shards() {
+                let bundle = shard.load();
+                let mut entries = bundle.sorted.cursor();
+                entries.seek_first();
+                while let Some(key) = entries.key() {
+                    store.verify_key(key, &mut report);
+                    entries.next();
+                }
+            }
+        }
+        Err(error) => report.problems.push(error.to_string()),
+    }
+    let log = Replay::open(disk, &Options::default(), manifest.checkpoint_lsn, manifest.freeze_lsn)
+        .and_then(|replay| {
+            replay.for_each(&mut |_record, _end| {
+                report.records += 1;
+                Ok(())
+            })
+        });
+    if let Err(error) = log {
+        report.problems.push(error.to_string());
+    }
+    Ok(report)
+}

@@ -1,0 +1,15 @@
+//! One operation per file; each reads like the numbered steps of the design.
+//!
+//! Invariant: a write applies, then logs, all under its stripes; it is acknowledged by whoever
+//! waits for the LSN that it returns.
+
+mod checksum;
+mod create_shard;
+mod delete_range;
+mod get;
+mod reorganize;
+mod scan;
+mod write;
+mod write_batch;
+
+pub(crate) use scan::Walk;

@@ -1,0 +1,123 @@
+//! Scans, a chunk at a time and in both directions.
+//!
+//! Invariants:
+//! - between two chunks nothing is held; a chunk's memory is bounded by bytes, and its work by
+//!   [`EXAMINED`] entries, tombstones included;
+//! - the chunk waits for the word of every entry that it examined, tombstones too: a delete that a
+//!   crash could undo must not hide a key;
+//! - each key that is there from before the chunk to after it is delivered once.
+
+use crossbeam_epoch::Guard;
+
+use crate::api::{ScanChunk, ScanOptions};
+use crate::core::Core;
+use crate::error::Result;
+use crate::index::{RangeIter, Slot};
+use crate::options::Visibility;
+use crate::stats::Counters;
+use crate::sync::WordIndex;
+use crate::types::{KeyRange, Lsn};
+use crate::value_log::Access;
+
+/// Most entries that one chunk examines.
+const EXAMINED: usize = 1 << 16;
+/// Size of a chunk when the caller does not say.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Whether a walk goes on after an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Walk {
+    /// To the next entry.
+    On,
+    /// This was the last one.
+    Stop,
+}
+
+/// How far a walk came.
+pub(crate) struct Walked {
+    /// As in [`ScanChunk`].
+    pub(crate) covered_to: Vec<u8>,
+    /// Whether the range has been walked to its end.
+    pub(crate) done: bool,
+    /// What was seen is safe once this is durable.
+    pub(crate) lsn: Lsn,
+}
+
+impl Core {
+    /// The next part of a scan.
+    pub(crate) fn scan(&self, options: &ScanOptions) -> Result<ScanChunk> {
+        let max_bytes = if options.max_bytes == 0 { CHUNK_BYTES } else { options.max_bytes };
+        let mut entries: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut bytes = 0;
+        let mut full = false;
+        let walked = self.walk(&options.range, options.reverse, &mut |key, slot, guard| {
+            let value = if options.keys_only && !matches!(slot, Slot::Tombstone) {
+                Some(Vec::new())
+            } else {
+                self.store.read_slot(key, slot, Access::Scan, guard)?
+            };
+            if let Some(value) = value {
+                bytes += key.len() + value.len();
+                entries.push((key.to_vec(), value));
+            }
+            full = options.limit != 0 && entries.len() >= options.limit;
+            Ok(if full || bytes >= max_bytes { Walk::Stop } else { Walk::On })
+        })?;
+        self.wait_visible(walked.lsn)?;
+        Counters::add(&self.store.counters.scan_chunks, 1);
+        Counters::add(&self.store.counters.scan_entries, entries.len() as u64);
+        Ok(ScanChunk { entries, covered_to: walked.covered_to, done: walked.done || full })
+    }
+
+    /// Shows the entries of a range in order, tombstones included, until `visit` stops it or it
+    /// has examined enough. The caller waits for the answer's LSN before it passes anything on.
+    pub(crate) fn walk(
+        &self,
+        range: &KeyRange,
+        reverse: bool,
+        visit: &mut dyn FnMut(&[u8], Slot, &Guard) -> Result<Walk>,
+    ) -> Result<Walked> {
+        let mut words: Vec<WordIndex> = Vec::new();
+        let mut last_key: Option<Vec<u8>> = None;
+        let mut stopped = range.is_empty();
+        if !stopped {
+            // Held to the end of the chunk, so that what the index points to is not reused.
+            let guard = crossbeam_epoch::pin();
+            let table = self.store.table.load_full();
+            let shards = table.covering(range);
+            'shards: for number in 0..shards.len() {
+                let shard = &shards[if reverse { shards.len() - 1 - number } else { number }];
+                let bundle = shard.load();
+                let mut entries = RangeIter::new(&bundle, range.intersect(&shard.range), reverse);
+                while let Some(item) = entries.next() {
+                    words.push(WordIndex::of(item.key));
+                    let walk = visit(item.key, item.entry.decode(), &guard)?;
+                    if walk == Walk::Stop || words.len() == EXAMINED {
+                        last_key = Some(item.key.to_vec());
+                        stopped = true;
+                        break 'shards;
+                    }
+                }
+            }
+        }
+        let covered_to = match last_key {
+            Some(mut key) => {
+                if !reverse {
+                    key.push(0);
+                }
+                key
+            }
+            None if reverse => range.start.clone(),
+            None => range.end.clone(),
+        };
+        let lsn = match self.store.options.visibility {
+            Visibility::Applied => Lsn(0),
+            Visibility::Durable => {
+                words.sort_unstable();
+                words.dedup();
+                words.iter().map(|word| self.stripes.settle(*word)).max().unwrap_or_default()
+            }
+        };
+        Ok(Walked { covered_to, done: !stopped || range.is_empty(), lsn })
+    }
+}

@@ -1,0 +1,125 @@
+//! Put and delete of one key, with or without a condition.
+//!
+//! Invariant: a write whose condition fails, or that finds nothing to delete, is a read: its
+//! ticket is the newest LSN of the key's word.
+
+use crate::api::{Condition, Written};
+use crate::core::Core;
+use crate::error::Result;
+use crate::index::{Shard, Slot};
+use crate::stats::Counters;
+use crate::store::{Planned, Store};
+use crate::sync::WordIndex;
+use crate::types::{InstanceId, Lsn, Revision};
+use crate::wal::{Body, Op, Permit, Record, RequestId, Section};
+
+impl Core {
+    /// Sets a key.
+    pub(crate) fn put(&self, key: &[u8], value: &[u8], condition: &Condition) -> Result<Written> {
+        Store::check_value(value)?;
+        self.write(key, Some(value), condition)
+    }
+
+    /// Removes a key.
+    pub(crate) fn delete(&self, key: &[u8], condition: &Condition) -> Result<Written> {
+        self.write(key, None, condition)
+    }
+
+    fn write(&self, key: &[u8], value: Option<&[u8]>, condition: &Condition) -> Result<Written> {
+        // 1. Limits and state before anything is touched; room is waited for without a stripe.
+        Store::check_key(key)?;
+        let ops = [value.map_or(Op::delete(key), |value| Op::put(key, value))];
+        let bytes = record_bytes(&[&ops]);
+        let word = WordIndex::of(key);
+        loop {
+            self.check_writable()?;
+            let permit = self.wal.acquire(bytes)?;
+            // 2. The stripe, then shard and regions as one pointer, then the entry.
+            let held = self.stripes.lock([word]);
+            if let Some(refused) = self.refuse(key, condition)? {
+                Counters::add(&self.store.counters.conditions_failed, 1);
+                return Ok(Written { lsn: held.ticket(), ..refused });
+            }
+            let plan = match self.store.plan(key, value)? {
+                Planned::Ready(plan) => plan,
+                Planned::Full(shard) => {
+                    drop(held);
+                    drop(permit);
+                    self.make_room(&shard)?;
+                    continue;
+                }
+            };
+            let existed = plan.existed;
+            if plan.is_nothing() {
+                return Ok(Written { applied: true, existed, current: None, lsn: held.ticket() });
+            }
+            // 3. Apply, and 4. log, before the stripe is let go.
+            let shard = plan.shard.clone();
+            let in_flight = self.in_flight(held);
+            self.store.apply(plan);
+            let lsn = self.log(permit, &[(&shard, &ops)]);
+            in_flight.commit(lsn);
+            // 5. The caller waits for the LSN and acknowledges.
+            self.trigger(&shard);
+            return Ok(Written { applied: true, existed, current: None, lsn });
+        }
+    }
+
+    /// The answer when `condition` does not hold. Call under the key's stripe.
+    fn refuse(&self, key: &[u8], condition: &Condition) -> Result<Option<Written>> {
+        let refused = |current: Option<Vec<u8>>| {
+            Some(Written { applied: false, existed: current.is_some(), current, lsn: Lsn(0) })
+        };
+        let exists = || {
+            let slot = self.store.slot_of(key)?;
+            Ok(slot.is_some_and(|slot| !matches!(slot, Slot::Tombstone)))
+        };
+        Ok(match condition {
+            Condition::None => None,
+            Condition::IfPresent => {
+                if exists()? {
+                    None
+                } else {
+                    refused(None)
+                }
+            }
+            Condition::IfAbsent => {
+                if exists()? {
+                    refused(self.store.read_applied(key)?)
+                } else {
+                    None
+                }
+            }
+            Condition::IfValueEquals(expected) => {
+                let current = self.store.read_applied(key)?;
+                if current.as_ref() == Some(expected) { None } else { refused(current) }
+            }
+        })
+    }
+
+    /// Logs applied operations, by shard, as one record. Under their stripes; cannot fail.
+    pub(crate) fn log(&self, permit: Permit<'_>, parts: &[(&Shard, &[Op<'_>])]) -> Lsn {
+        // A shard's revisions are in log order: its lock is held over both counters. Parts are in
+        // key order, so two batches take the locks in the same order.
+        let mut counters: Vec<_> = parts.iter().map(|(shard, _)| shard.revision.lock()).collect();
+        let reservation = self.wal.reserve(permit);
+        let sections: Vec<Section<'_>> = parts
+            .iter()
+            .zip(&mut counters)
+            .map(|((shard, ops), counter)| {
+                let first = **counter + 1;
+                **counter += ops.len() as u64;
+                Section { instance: shard.instance, first_revision: Revision(first), ops }
+            })
+            .collect();
+        drop(counters);
+        reservation.publish(&Record { body: Body::Write(&sections), request: RequestId::default() })
+    }
+}
+
+/// Room that a record of these operations takes, each slice as a section of its own.
+pub(crate) fn record_bytes(parts: &[&[Op<'_>]]) -> usize {
+    let section = |ops| Section { instance: InstanceId(0), first_revision: Revision(0), ops };
+    let sections: Vec<Section<'_>> = parts.iter().map(|ops| section(*ops)).collect();
+    Record { body: Body::Write(&sections), request: RequestId::default() }.encoded_len()
+}

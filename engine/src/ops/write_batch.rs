@@ -1,0 +1,124 @@
+//! Several puts and deletes as one: all of them or none, also after a crash.
+//!
+//! Invariants: the batch is one log record; its stripes are held from the first look-up to the
+//! log append; of several operations on one key only the last is applied, so that no reader sees
+//! a value that was never committed.
+
+use std::collections::BTreeMap;
+
+use crate::api::Operation;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::index::Shard;
+use crate::ops::write::record_bytes;
+use crate::options::{MAX_BATCH_BYTES, MAX_BATCH_OPERATIONS};
+use crate::store::{Plan, Planned, Store};
+use crate::sync::WordIndex;
+use crate::types::Lsn;
+use crate::wal::Op;
+
+impl Core {
+    /// Applies all operations or none.
+    pub(crate) fn write_batch(&self, operations: &[Operation]) -> Result<Lsn> {
+        let changes = check(operations)?;
+        if changes.is_empty() {
+            return Ok(Lsn(0));
+        }
+        let words: Vec<WordIndex> = changes.keys().map(|key| WordIndex::of(key)).collect();
+        loop {
+            self.check_writable()?;
+            // Which shards the keys lie in is known only under the stripes; a header for each key
+            // is room enough.
+            let ops: Vec<Op<'_>> = changes.iter().map(|(key, value)| op(key, *value)).collect();
+            let one_by_one: Vec<&[Op<'_>]> = ops.chunks(1).collect();
+            let permit = self.wal.acquire(record_bytes(&one_by_one))?;
+            let held = self.stripes.lock(words.iter().copied());
+            let mut plans: Vec<Plan<'_>> = Vec::with_capacity(changes.len());
+            let mut full = None;
+            for (key, value) in &changes {
+                match self.store.plan(key, *value) {
+                    Ok(Planned::Ready(plan)) => plans.push(plan),
+                    Ok(Planned::Full(shard)) => {
+                        full = Some(Ok(shard));
+                        break;
+                    }
+                    Err(error) => {
+                        full = Some(Err(error));
+                        break;
+                    }
+                }
+            }
+            if let Some(stop) = full {
+                plans.into_iter().for_each(|plan| self.store.abandon(plan));
+                drop(held);
+                drop(permit);
+                let shard = stop?;
+                self.make_room(&shard)?;
+                continue;
+            }
+            // A delete of a missing key changes nothing and is not logged.
+            let mut logged: Vec<Op<'_>> = Vec::with_capacity(ops.len());
+            let mut cuts: Vec<(std::sync::Arc<Shard>, usize)> = Vec::new();
+            for (plan, op) in plans.iter().zip(&ops) {
+                if plan.is_nothing() {
+                    continue;
+                }
+                logged.push(*op);
+                match cuts.last_mut() {
+                    Some((shard, end)) if shard.instance == plan.shard.instance => *end += 1,
+                    _ => cuts.push((plan.shard.clone(), logged.len())),
+                }
+            }
+            if logged.is_empty() {
+                return Ok(held.ticket());
+            }
+            let in_flight = self.in_flight(held);
+            plans.into_iter().for_each(|plan| self.store.apply(plan));
+            let mut start = 0;
+            let mut parts: Vec<(&Shard, &[Op<'_>])> = Vec::with_capacity(cuts.len());
+            for (shard, end) in &cuts {
+                parts.push((shard, &logged[start..*end]));
+                start = *end;
+            }
+            let lsn = self.log(permit, &parts);
+            in_flight.commit(lsn);
+            cuts.iter().for_each(|(shard, _)| self.trigger(shard));
+            return Ok(lsn);
+        }
+    }
+}
+
+fn op<'a>(key: &'a [u8], value: Option<&'a [u8]>) -> Op<'a> {
+    value.map_or(Op::delete(key), |value| Op::put(key, value))
+}
+
+/// Checks the limits; the last operation on each key, in key order.
+fn check(operations: &[Operation]) -> Result<BTreeMap<&[u8], Option<&[u8]>>> {
+    if operations.len() > MAX_BATCH_OPERATIONS {
+        return Err(Error::invalid(format!(
+            "batch has {} operations; the limit is {MAX_BATCH_OPERATIONS}",
+            operations.len()
+        )));
+    }
+    let mut changes = BTreeMap::new();
+    let mut bytes = 0;
+    for (position, operation) in operations.iter().enumerate() {
+        let (key, value) = match operation {
+            Operation::Put { key, value } => (key, Some(value.as_slice())),
+            Operation::Delete { key } => (key, None),
+        };
+        let located = |error: Error| {
+            Error::invalid(format!("operation {position} of the batch: {}", error.message()))
+        };
+        Store::check_key(key).map_err(located)?;
+        Store::check_value(value.unwrap_or_default()).map_err(located)?;
+        bytes += key.len() + value.map_or(0, <[u8]>::len);
+        changes.insert(key.as_slice(), value);
+    }
+    if operations.len() > 1 && bytes > MAX_BATCH_BYTES {
+        return Err(Error::invalid(format!(
+            "batch has {bytes} bytes of keys and values; the limit is {MAX_BATCH_BYTES}"
+        )));
+    }
+    Ok(changes)
+}

@@ -1,0 +1,228 @@
+//! Opening a directory: what the last checkpoint left, then what the log says since.
+//!
+//! Invariants:
+//! - nothing is read, freed or checkpointed for a caller before the end of it;
+//! - what is found is synced before it is relied on: a kill leaves renames and log records in the
+//!   page cache only, and a power cut later must not take back what was served meanwhile;
+//! - replay writes to the value log only above the base, so a crash in it is just another crash;
+//! - every record is routed by its keys, never by the shard that it names.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use crate::checkpoint::manifest::{MANIFEST, Manifest, ManifestShard};
+use crate::checkpoint::{Committed, highest_attempt, remove_unnamed};
+use crate::core::Core;
+use crate::directory;
+use crate::error::{Error, ErrorKind, Result};
+use crate::identity::{self, read_whole};
+use crate::index::{Shard, ShardTable, Slot, SortedRegion, decode};
+use crate::io::{Disk, LockFile};
+use crate::jobs::Requests;
+use crate::options::Options;
+use crate::stats::Counters;
+use crate::store::{Planned, Store, escape};
+use crate::sync::Stripes;
+use crate::types::{CheckpointId, InstanceId, KeyRange};
+use crate::value_log::{Location, ValueLog};
+use crate::wal::{BodyView, OpKind, RecordView, Replay};
+
+/// Opens or makes a directory and recovers what is there.
+pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
+    options.validate()?;
+    directory::check(&*disk, &options)?;
+    let root = disk.root().to_path_buf();
+    disk.create_dir(Path::new("")).map_err(|error| Error::io("create", root, &error))?;
+    let lock = LockFile::acquire(&*disk)?;
+    if !directory::is_ours(&*disk)? {
+        directory::make(&*disk, &options)?;
+    }
+    let mut identity = identity::load(&*disk)?;
+    let manifest = load_manifest(&*disk)?;
+    sync_as_found(&*disk, &manifest)?;
+
+    let store = load_store(&disk, options, &manifest)?;
+    let mut next_instance = manifest.next_instance;
+    let replay = Replay::open(
+        Arc::clone(&disk),
+        &store.options,
+        manifest.checkpoint_lsn,
+        manifest.freeze_lsn,
+    )?;
+    replay.for_each(&mut |record, _end| {
+        replay_record(&store, &record, &mut next_instance).map_err(|error| {
+            let what =
+                format!("log record at LSN {} cannot be replayed: {error}", record.start_lsn());
+            Error::new(error.kind(), what)
+        })
+    })?;
+    let wal = replay.start(&store.options)?;
+    let durable = wal.durable_lsn();
+
+    identity.boot += 1;
+    identity::store(&*disk, &identity)?;
+    let names = disk.list(Path::new("t1")).unwrap_or_default();
+    let last_attempt = highest_attempt(&names).max(manifest.checkpoint);
+    let committed = Committed {
+        next_attempt: CheckpointId(last_attempt.0 + 1),
+        next_instance,
+        next_shard: manifest.next_shard,
+        files: manifest
+            .shards
+            .iter()
+            .filter(|shard| shard.file.0 != 0)
+            .map(|shard| (shard.instance, shard.file))
+            .collect(),
+    };
+    let core = Core {
+        disk,
+        store: Store { counters: Counters::default(), ..store },
+        stripes: Stripes::new(durable),
+        wal,
+        checkpointing: Mutex::new(committed.clone()),
+        identity: Mutex::new(identity),
+        checkpoint_lsn: manifest.checkpoint_lsn.0.into(),
+        requests: Requests::default(),
+        _lock: lock,
+    };
+    remove_unnamed(&core, &committed);
+    Ok(core)
+}
+
+/// Reads the committed checkpoint.
+pub(crate) fn load_manifest(disk: &dyn Disk) -> Result<Manifest> {
+    Manifest::decode(&disk.root().join(MANIFEST), &read_whole(disk, Path::new(MANIFEST))?)
+}
+
+fn sync_as_found(disk: &dyn Disk, manifest: &Manifest) -> Result<()> {
+    let files = manifest.shards.iter().filter_map(ManifestShard::file_path);
+    for path in files.chain([MANIFEST.into(), identity::IDENTITY.into()]) {
+        let sync = disk.open(&path).and_then(|file| file.sync());
+        sync.map_err(|error| Error::io("sync", disk.root().join(&path), &error))?;
+    }
+    for folder in directory::FOLDERS.iter().chain(&[""]) {
+        let sync = disk.sync_dir(Path::new(folder));
+        sync.map_err(|error| Error::io("sync", disk.root().join(folder), &error))?;
+    }
+    Ok(())
+}
+
+/// Index and value log as of the checkpoint.
+pub(crate) fn load_store(
+    disk: &Arc<dyn Disk>,
+    options: Options,
+    manifest: &Manifest,
+) -> Result<Store> {
+    // The size of the segments that are there counts, not the one that a new directory would get.
+    let options = Options { value_segment_bytes: manifest.value_segment_bytes, ..options };
+    options.validate()?;
+    let value_log = ValueLog::open(Arc::clone(disk), &options, &manifest.segments)?;
+    let mut shards = Vec::with_capacity(manifest.shards.len());
+    for described in &manifest.shards {
+        let sorted = load_index(&**disk, described, &value_log)?;
+        let ManifestShard { id, instance, epoch, revision, range, .. } = described;
+        let capacity = options.append_capacity;
+        let dirty = described.file.0 == 0;
+        let shard = Shard::new(*id, *instance, *epoch, range.clone(), sorted, capacity, dirty);
+        *shard.revision.lock() = revision.0;
+        shards.push(Arc::new(shard));
+    }
+    let table = ArcSwap::from_pointee(ShardTable::new(shards)?);
+    Ok(Store { options, table, value_log, counters: Counters::default() })
+}
+
+/// Reads a shard's T1 file and counts the records that it points to.
+fn load_index(
+    disk: &dyn Disk,
+    described: &ManifestShard,
+    value_log: &ValueLog,
+) -> Result<SortedRegion> {
+    let Some(path) = described.file_path() else { return Ok(SortedRegion::empty()) };
+    let full_path = disk.root().join(&path);
+    let (meta, sorted) = decode(&full_path, &read_whole(disk, &path)?)?;
+    if meta.instance != described.instance
+        || meta.checkpoint != described.file
+        || meta.range != described.range
+    {
+        return Err(Error::corrupt(&full_path, 0, "belongs to another shard or checkpoint"));
+    }
+    let mut entries = sorted.cursor();
+    entries.seek_first();
+    while let (Some(key), Some(cell)) = (entries.key(), entries.cell()) {
+        if let Slot::Value(at) = cell.load().decode() {
+            value_log.add_live(Location(at)).map_err(|error| {
+                let what = format!("key \"{}\": {error}", escape(key));
+                Error::corrupt(&full_path, 0, what)
+            })?;
+        }
+        entries.next();
+    }
+    drop(entries);
+    Ok(sorted)
+}
+
+/// Applies one record of the log.
+fn replay_record(
+    store: &Store,
+    record: &RecordView<'_>,
+    next_instance: &mut InstanceId,
+) -> Result<()> {
+    match record.body() {
+        BodyView::Filler => Ok(()),
+        BodyView::CreateShard(new) => {
+            *next_instance = InstanceId(next_instance.0.max(new.instance.0 + 1));
+            let table = store.table.load_full();
+            if table.shards().iter().any(|shard| shard.instance == new.instance) {
+                return Ok(());
+            }
+            let range = KeyRange::new(new.start, new.end);
+            let capacity = store.options.append_capacity;
+            let empty = SortedRegion::empty();
+            let shard =
+                Shard::new(new.shard, new.instance, new.epoch, range, empty, capacity, true);
+            *shard.revision.lock() = new.revision.0;
+            store.table.store(Arc::new(table.insert(Arc::new(shard))?));
+            Ok(())
+        }
+        BodyView::Write(sections) => {
+            for section in sections {
+                for (revision, op) in (section.first_revision.0..).zip(section.ops()) {
+                    let value = (op.kind == OpKind::Put).then_some(op.value);
+                    replay_op(store, op.key, value, revision)?;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+fn replay_op(store: &Store, key: &[u8], value: Option<&[u8]>, revision: u64) -> Result<()> {
+    Store::check_key(key)?;
+    loop {
+        match store.plan(key, value).map_err(not_served_is_damage)? {
+            Planned::Ready(plan) => {
+                let shard = Arc::clone(&plan.shard);
+                store.apply(plan);
+                let mut last = shard.revision.lock();
+                *last = revision.max(*last);
+                return Ok(());
+            }
+            // Nobody else writes, and all that was replayed is durable: merge at once.
+            Planned::Full(shard) => {
+                let _structural = shard.structural.lock();
+                shard.freeze()?;
+                shard.publish_merged(shard.merge_frozen(store.options.bloom), true)?;
+            }
+        }
+    }
+}
+
+fn not_served_is_damage(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotServed => Error::new(ErrorKind::Corrupt, error.message()),
+        _ => error,
+    }
+}

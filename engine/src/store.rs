@@ -1,0 +1,248 @@
+//! Where index and value log meet: looking a key up, reading what an entry stands for, and
+//! applying a change. Knows no log: recovery applies what it replays the same way.
+//!
+//! Invariants:
+//! - [`plan`](Store::plan) does everything that can fail and leaves no trace when it does;
+//!   [`apply`](Store::apply) cannot fail;
+//! - while a shard has a frozen region, nobody changes an entry of its frozen or sorted region,
+//!   nor a record that one of them points to: the key goes to the append region;
+//! - a record's live bytes are subtracted by whoever stops the newest entry from pointing to it.
+
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard as Guarded};
+use crossbeam_epoch::Guard;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::{Bundle, Entry, Shard, ShardTable, Slot, key_hash};
+use crate::options::{MAX_INLINE_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES, Options};
+use crate::stats::Counters;
+use crate::value_log::{Access, Allocation, Location, ValueLog};
+
+/// The expiry of a value that has none.
+const NEVER: u64 = 0;
+
+/// Index and value log.
+pub(crate) struct Store {
+    pub(crate) options: Options,
+    pub(crate) table: ArcSwap<ShardTable>,
+    pub(crate) value_log: ValueLog,
+    pub(crate) counters: Counters,
+}
+
+/// Whether a change could be planned.
+pub(crate) enum Planned<'a> {
+    /// It can be applied.
+    Ready(Plan<'a>),
+    /// The append region of this shard is full: let go of everything and make room.
+    Full(Arc<Shard>),
+}
+
+/// A change that cannot fail any more.
+pub(crate) struct Plan<'a> {
+    pub(crate) shard: Arc<Shard>,
+    bundle: Arc<Bundle>,
+    hash: u64,
+    key: &'a [u8],
+    /// `None` deletes.
+    value: Option<&'a [u8]>,
+    target: Target<'a>,
+    /// Whether the key is there before the change.
+    pub(crate) existed: bool,
+}
+
+/// Where the new value goes.
+enum Target<'a> {
+    /// Nothing to do: a delete of a missing key.
+    Nothing,
+    /// Over the old bytes of this record.
+    InPlace(Location),
+    /// Into the key's own cell, with these T2 bytes if the value needs some.
+    Cell(Option<Allocation<'a>>),
+    /// Into a new entry of the append region (reserved).
+    Append(Option<Allocation<'a>>),
+}
+
+impl<'a> Plan<'a> {
+    /// The key.
+    pub(crate) fn key(&self) -> &'a [u8] {
+        self.key
+    }
+
+    /// Whether applying it changes nothing.
+    pub(crate) fn is_nothing(&self) -> bool {
+        matches!(self.target, Target::Nothing)
+    }
+}
+
+impl Store {
+    /// Checks a key's length.
+    pub(crate) fn check_key(key: &[u8]) -> Result<()> {
+        match key.len() {
+            0 => Err(Error::invalid(format!(
+                "key is empty; it must have 1 to {MAX_KEY_BYTES} bytes"
+            ))),
+            len if len > MAX_KEY_BYTES => {
+                Err(Error::invalid(format!("key has {len} bytes; the limit is {MAX_KEY_BYTES}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks a value's length.
+    pub(crate) fn check_value(value: &[u8]) -> Result<()> {
+        match value.len() {
+            len if len > MAX_VALUE_BYTES => Err(Error::invalid(format!(
+                "value has {len} bytes; the limit is {MAX_VALUE_BYTES}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The shard that holds a key. Writers call it under the key's stripe.
+    pub(crate) fn shard_of(&self, key: &[u8]) -> Result<Arc<Shard>> {
+        self.table.load().find(key).cloned().ok_or_else(|| {
+            let what = format!("no shard of this node holds the key \"{}\"", escape(key));
+            Error::new(ErrorKind::NotServed, what)
+        })
+    }
+
+    /// What the index says of a key; `None` when it knows nothing.
+    pub(crate) fn slot_of(&self, key: &[u8]) -> Result<Option<Slot>> {
+        let shard = self.shard_of(key)?;
+        let bundle = shard.load();
+        Ok(bundle.lookup(key).map(|found| found.cell.load().decode()))
+    }
+
+    /// The value as applied, durable or not.
+    pub(crate) fn read_applied(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        // The pin keeps the record's segment from being reused between look-up and copy.
+        let guard = crossbeam_epoch::pin();
+        match self.slot_of(key)? {
+            Some(slot) => self.read_slot(key, slot, Access::Point, &guard),
+            None => Ok(None),
+        }
+    }
+
+    /// The value that a slot stands for; the guard is from before the look-up.
+    pub(crate) fn read_slot(
+        &self,
+        key: &[u8],
+        slot: Slot,
+        access: Access,
+        guard: &Guard,
+    ) -> Result<Option<Vec<u8>>> {
+        match slot {
+            Slot::Tombstone => Ok(None),
+            Slot::Inline(bytes, len) => Ok(Some(bytes[..len].to_vec())),
+            Slot::Value(at) => {
+                let mut value = Vec::new();
+                let read = self.value_log.read(Location(at), key, access, &mut value, guard);
+                read.inspect_err(|error| {
+                    if error.kind() == ErrorKind::Corrupt {
+                        Counters::add(&self.counters.corrupt_reads, 1);
+                    }
+                })?;
+                Ok(Some(value))
+            }
+        }
+    }
+
+    /// Decides how a key gets a value (`None` deletes it) and takes what that needs. The caller
+    /// holds the key's stripe.
+    pub(crate) fn plan<'a>(
+        &'a self,
+        key: &'a [u8],
+        value: Option<&'a [u8]>,
+    ) -> Result<Planned<'a>> {
+        let shard = self.shard_of(key)?;
+        let bundle = Guarded::into_inner(shard.load());
+        let hash = key_hash(key);
+        let found = bundle.lookup_hashed(hash, key);
+        let old = found.map_or(Slot::Tombstone, |found| found.cell.load().decode());
+        let own_cell = !bundle.needs_room(found);
+        let existed = !matches!(old, Slot::Tombstone);
+        let value_bytes = value.filter(|value| !self.is_inline(value));
+        let target = match (value, value_bytes, old) {
+            (None, _, Slot::Tombstone) => Target::Nothing,
+            (_, Some(value), Slot::Value(at)) if own_cell && self.can_overwrite(at, key, value) => {
+                Target::InPlace(Location(at))
+            }
+            _ => {
+                if !own_cell && !bundle.active.try_reserve(1) {
+                    return Ok(Planned::Full(shard));
+                }
+                let space = value_bytes
+                    .map(|value| self.value_log.allocate(key.len(), value.len()))
+                    .transpose()
+                    .inspect_err(|_| {
+                        if !own_cell {
+                            bundle.active.unreserve(1);
+                        }
+                    })?;
+                if own_cell { Target::Cell(space) } else { Target::Append(space) }
+            }
+        };
+        Ok(Planned::Ready(Plan { shard, bundle, hash, key, value, target, existed }))
+    }
+
+    fn is_inline(&self, value: &[u8]) -> bool {
+        self.options.inline && value.len() <= MAX_INLINE_BYTES
+    }
+
+    fn can_overwrite(&self, at: u64, key: &[u8], value: &[u8]) -> bool {
+        let at = Location(at);
+        self.value_log.is_tail(at) && ValueLog::fits(at, key.len(), value.len())
+    }
+
+    /// Gives back what a plan took.
+    pub(crate) fn abandon(&self, plan: Plan<'_>) {
+        if let Target::Append(_) = plan.target {
+            plan.bundle.active.unreserve(1);
+        }
+        if let Target::Append(Some(space)) | Target::Cell(Some(space)) = plan.target {
+            space.abandon();
+        }
+    }
+
+    /// Makes a change visible. Cannot fail.
+    pub(crate) fn apply(&self, plan: Plan<'_>) {
+        let Plan { bundle, hash, key, value, target, .. } = plan;
+        let space = match target {
+            Target::Nothing => return,
+            Target::InPlace(at) => {
+                bundle.mark_dirty();
+                self.value_log.overwrite(at, key, value.unwrap_or_default(), NEVER);
+                Counters::add(&self.counters.puts, 1);
+                Counters::add(&self.counters.updates_in_place, 1);
+                return;
+            }
+            Target::Cell(space) | Target::Append(space) => space,
+        };
+        bundle.mark_dirty();
+        let entry = match (value, space) {
+            (None, _) => Entry::tombstone(),
+            (Some(value), Some(space)) => {
+                Entry::value(self.value_log.write(space, key, value, NEVER).0)
+            }
+            // A value without space is short enough: the plan decided so by the same rule.
+            (Some(value), None) => Entry::inline(value).unwrap_or(Entry::tombstone()),
+        };
+        // Looked up again rather than kept: it borrows from the bundle, which the plan owns.
+        let found = bundle.lookup_hashed(hash, key);
+        let old = found.map_or(Slot::Tombstone, |found| found.cell.load().decode());
+        bundle.publish(hash, key, found, entry);
+        if let Slot::Value(at) = old {
+            self.value_log.sub_live(Location(at));
+        }
+        let counter = if value.is_some() { &self.counters.puts } else { &self.counters.deletes };
+        Counters::add(counter, 1);
+    }
+}
+
+/// A key as text for messages, cut to a readable length.
+pub(crate) fn escape(key: &[u8]) -> String {
+    const SHOWN: usize = 64;
+    let cut = if key.len() > SHOWN { ".." } else { "" };
+    format!("{}{cut}", key[..key.len().min(SHOWN)].escape_ascii())
+}
