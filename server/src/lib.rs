@@ -7,9 +7,23 @@
 //! Invariants: a write is acknowledged only once it is durable; no request reaches the engine
 //! unless the node owns its keys and holds a lease; gRPC types stop here, the engine knows none.
 
+mod clock;
 mod config;
+mod disk_usage;
+mod engine_error;
 mod error;
+mod health;
+mod http;
+mod incoming;
+mod io_pool;
+mod layers;
+mod metrics;
+mod node;
+mod ownership;
+mod registration;
 mod server;
+mod service;
+mod shutdown;
 
 pub use config::{Config, EngineConfig, LimitsConfig, ReadPolicy, Visibility};
 pub use error::{Error, Result};
