@@ -24,6 +24,8 @@
 #![cfg_attr(not(test), allow(dead_code))]
 
 mod base;
+#[cfg(test)]
+mod fault_test;
 mod location;
 mod mapping;
 mod open;

@@ -113,6 +113,11 @@ impl ValueLog {
         })
     }
 
+    pub(super) fn is_above_base(&self, location: Location) -> bool {
+        let found = self.locate(location);
+        found.is_ok_and(|(segment, within)| !is_base(segment, within, location))
+    }
+
     fn base_is_resident(&self, segment: &Segment, within: u64, location: Location) -> bool {
         let (offset, len) = (location.offset(), location.allocated());
         segment.residency.check(within, len, || self.mapping.is_resident(offset, len))

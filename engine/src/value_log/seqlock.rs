@@ -18,56 +18,66 @@ use crossbeam_utils::Backoff;
 
 use super::record::{self, HEADER, Lengths};
 
-/// Copies bytes out of the words, from `offset` on.
+/// Copies bytes out of the words, from `offset` on. `out` lies within them.
 pub(super) fn load_bytes(words: &[AtomicU64], offset: usize, out: &mut [u8]) {
-    let mut words = words[offset / 8..].iter();
-    let mut within = offset % 8;
-    let mut rest = out;
-    while !rest.is_empty() {
-        let Some(word) = words.next() else { return };
-        let bytes = load(word, Ordering::Relaxed).to_le_bytes();
-        let (now, behind) = rest.split_at_mut((8 - within).min(rest.len()));
-        now.copy_from_slice(&bytes[within..within + now.len()]);
-        rest = behind;
-        within = 0;
+    let (first, rest) = out.split_at_mut(head_len(offset, out.len()));
+    let words = &words[offset / 8..];
+    if !first.is_empty() {
+        load_part(&words[0], offset % 8, first);
+    }
+    let words = &words[usize::from(!first.is_empty())..];
+    let (whole, last) = rest.as_chunks_mut::<8>();
+    for (to, word) in whole.iter_mut().zip(words) {
+        *to = load(word, Ordering::Relaxed).to_le_bytes();
+    }
+    if !last.is_empty() {
+        load_part(&words[whole.len()], 0, last);
     }
 }
 
-/// Whether the words hold `bytes` at `offset`.
+/// Whether the words hold `bytes` at `offset`. `bytes` is no longer than they are.
 pub(super) fn holds(words: &[AtomicU64], offset: usize, bytes: &[u8]) -> bool {
-    let mut words = words[offset / 8..].iter();
-    let mut within = offset % 8;
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let Some(word) = words.next() else { return false };
-        let there = load(word, Ordering::Relaxed).to_le_bytes();
-        let (now, behind) = rest.split_at((8 - within).min(rest.len()));
-        if *now != there[within..within + now.len()] {
-            return false;
-        }
-        rest = behind;
-        within = 0;
-    }
-    true
+    let mut at = offset;
+    bytes.chunks(16).all(|part| {
+        let mut there = [0; 16];
+        load_bytes(words, at, &mut there[..part.len()]);
+        at += part.len();
+        there[..part.len()] == *part
+    })
 }
 
+/// Stores bytes into the words, from `offset` on; the only writer meanwhile.
 fn store_bytes(words: &[AtomicU64], offset: usize, bytes: &[u8]) {
-    let mut words = words[offset / 8..].iter();
-    let mut within = offset % 8;
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let Some(word) = words.next() else { return };
-        let (now, behind) = rest.split_at((8 - within).min(rest.len()));
-        let mut new = [0; 8];
-        if now.len() < 8 {
-            // The only writer: what it loads is what it or its predecessors stored.
-            new = load(word, Ordering::Relaxed).to_le_bytes();
-        }
-        new[within..within + now.len()].copy_from_slice(now);
-        store(word, u64::from_le_bytes(new), Ordering::Relaxed);
-        rest = behind;
-        within = 0;
+    let (first, rest) = bytes.split_at(head_len(offset, bytes.len()));
+    let words = &words[offset / 8..];
+    if !first.is_empty() {
+        store_part(&words[0], offset % 8, first);
     }
+    let words = &words[usize::from(!first.is_empty())..];
+    let (whole, last) = rest.as_chunks::<8>();
+    for (from, word) in whole.iter().zip(words) {
+        store(word, u64::from_le_bytes(*from), Ordering::Relaxed);
+    }
+    if !last.is_empty() {
+        store_part(&words[whole.len()], 0, last);
+    }
+}
+
+/// How many of `len` bytes at `offset` lie in a word that begins before it.
+fn head_len(offset: usize, len: usize) -> usize {
+    (offset.next_multiple_of(8) - offset).min(len)
+}
+
+fn load_part(word: &AtomicU64, within: usize, out: &mut [u8]) {
+    let bytes = load(word, Ordering::Relaxed).to_le_bytes();
+    out.copy_from_slice(&bytes[within..within + out.len()]);
+}
+
+fn store_part(word: &AtomicU64, within: usize, bytes: &[u8]) {
+    // The only writer: what it loads is what it or its predecessors stored.
+    let mut new = load(word, Ordering::Relaxed).to_le_bytes();
+    new[within..within + bytes.len()].copy_from_slice(bytes);
+    store(word, u64::from_le_bytes(new), Ordering::Relaxed);
 }
 
 fn load(word: &AtomicU64, order: Ordering) -> u64 {

@@ -184,9 +184,11 @@ impl ValueLog {
     /// Cannot fail.
     pub(crate) fn overwrite(&self, location: Location, key: &[u8], value: &[u8], expiry_ms: u64) {
         assert!(Self::fits(location, key.len(), value.len()), "the value does not fit");
-        debug_assert!(self.is_tail(location));
-        // SAFETY: a published record in a mapped segment, above the floor: others access it as
-        // words only, and while it is in the index its segment is not reused.
+        // The floor may have risen since the caller looked, but not what readers see: the checkpoint
+        // waits for this stripe in between.
+        debug_assert!(self.is_above_base(location), "an immutable record");
+        // SAFETY: a published record in a mapped segment, above the base: others access it as words
+        // only, and while it is in the index its segment is not reused.
         let words = unsafe { self.mapping.words(location.offset(), location.allocated()) };
         seqlock::overwrite(words, key, value, expiry_ms);
     }

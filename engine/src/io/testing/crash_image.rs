@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::SeededRandom;
-use super::crash_disk::{Event, Journal, Node, NodeId, PAGE, Page};
+use super::crash_journal::{Event, Journal, Node, NodeId, PAGE, Page};
 
 /// How much of what was not synced survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

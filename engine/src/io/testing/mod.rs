@@ -6,7 +6,10 @@ mod crash_disk;
 #[cfg(test)]
 mod crash_disk_test;
 mod crash_image;
+mod crash_journal;
 mod fault_disk;
+#[cfg(test)]
+mod fault_disk_test;
 
 pub use crash_disk::CrashDisk;
 pub use crash_image::{Keep, PowerCut};
