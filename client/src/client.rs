@@ -9,11 +9,15 @@ use std::time::Duration;
 use tonic::transport::Channel;
 use vmemkv_proto::v1;
 
+use crate::channel_pool::ChannelPool;
 use crate::config::{Addresses, ClientBuilder, Config};
 use crate::deadline::Deadline;
 use crate::dispatch::Dispatcher;
 use crate::error::Result;
+use crate::proxy_routes::ProxyRoutes;
 use crate::remote_routers::RemoteRouters;
+use crate::retry::Jitter;
+use crate::routes::RouteSource;
 
 /// A client of a vmemkv cluster. Clones share connections and the shard map.
 #[derive(Clone, Debug)]
@@ -79,9 +83,16 @@ impl Client {
 
     pub(crate) async fn with_config(config: Config) -> Result<Self> {
         let deadline = config.deadline;
-        let routers = Arc::new(RemoteRouters::new(&config)?);
-        routers.channel(Deadline::within(deadline)).await?;
-        let dispatcher = Dispatcher::for_client(&config, Arc::clone(&routers));
+        let pool = ChannelPool::new(&config);
+        let addresses = config.addresses.clone();
+        let routers = Arc::new(RemoteRouters::new(addresses, pool.clone(), deadline)?);
+        routers.reach(Deadline::within(deadline), Jitter::new(config.seed)).await?;
+        let source: Arc<dyn RouteSource> = if config.routed {
+            Arc::clone(&routers) as _
+        } else {
+            Arc::new(ProxyRoutes::new(config.addresses.clone()))
+        };
+        let dispatcher = Dispatcher::with_pool(&config, pool, source);
         Ok(Self { dispatcher, routers, deadline })
     }
 

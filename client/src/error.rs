@@ -37,9 +37,10 @@ struct Inner {
 }
 
 impl Error {
-    /// An error as the API has it, of a call with this outcome.
+    /// An error as the API has it, of a call with this outcome; who gets it from us is told so.
     pub fn new(api: ApiError, outcome: Outcome) -> Self {
-        Self(Box::new(Inner { api, outcome }))
+        let not_applied = outcome == Outcome::NotApplied;
+        Self(Box::new(Inner { api: ApiError { not_applied, ..api }, outcome }))
     }
 
     /// A refusal that has changed nothing.
@@ -91,6 +92,7 @@ impl Error {
     #[must_use]
     pub(crate) fn with_outcome(mut self, outcome: Outcome) -> Self {
         self.0.outcome = outcome;
+        self.0.api.not_applied = outcome == Outcome::NotApplied;
         self
     }
 

@@ -27,6 +27,7 @@
 //! Invariants: routing is by the greatest epoch per key, so that the map never goes backwards; every
 //! queue, retry and buffer is bounded.
 
+mod channel_pool;
 pub mod client;
 pub mod config;
 mod deadline;
@@ -34,8 +35,11 @@ pub mod dispatch;
 mod error;
 mod key_range;
 mod operation;
+mod proxy_routes;
 mod remote_routers;
 pub mod request;
+mod retry;
+pub mod routes;
 
 pub use client::Client;
 pub use config::{Addresses, ClientBuilder};

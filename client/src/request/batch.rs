@@ -1,20 +1,21 @@
 //! Batches: many keys in few messages, answered in their order.
 //!
 //! Invariants: the answer has one result per key or operation, in order; a failure is that of its own
-//! key. At most [`FRAMES_IN_FLIGHT`] frames are held at once.
+//! key. What is read ahead of the results, and what is under way, is bounded.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::stream::{BoxStream, Stream, StreamExt as _};
+use vmemkv_proto::ApiError;
+use vmemkv_proto::v1;
+use vmemkv_proto::v1::{batch_get_result, batch_put_result};
 
 use crate::client::Client;
-use crate::error::Result;
+use crate::dispatch::Failure;
+use crate::error::{Error, Result};
 use crate::operation::{Operation, Written};
-
-/// How many frames of one batch call or stream are under way at once.
-const FRAMES_IN_FLIGHT: usize = 8;
 
 impl Client {
     /// Reads many keys; one result per key, in order.
@@ -43,7 +44,8 @@ impl Client {
     where
         S: Stream<Item = Bytes> + Send + 'static,
     {
-        BatchGetStream(self.dispatcher().get_stream(keys.boxed(), self.step()))
+        let results = self.dispatcher().get_stream(keys.boxed(), self.step());
+        BatchGetStream(results.map(found).boxed())
     }
 
     /// Writes the operations of a stream, as an import does; one result per operation, in order.
@@ -67,7 +69,9 @@ impl Client {
     where
         S: Stream<Item = Operation> + Send + 'static,
     {
-        BatchPutStream(self.dispatcher().put_stream(operations.boxed(), self.step()))
+        let operations = operations.map(Operation::into_wire).boxed();
+        let results = self.dispatcher().put_stream(operations, self.step());
+        BatchPutStream(results.map(written).boxed())
     }
 }
 
@@ -91,4 +95,36 @@ impl Stream for BatchPutStream {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.as_mut().poll_next(cx)
     }
+}
+
+fn found(result: v1::BatchGetResult) -> Result<Option<Bytes>> {
+    match result.result {
+        Some(batch_get_result::Result::Value(value)) => Ok(Some(value)),
+        Some(batch_get_result::Result::Missing(_)) => Ok(None),
+        Some(batch_get_result::Result::Error(error)) => {
+            Err(Failure::of_wire(&error, false).into_error())
+        }
+        None => Err(empty()),
+    }
+}
+
+fn written(result: v1::BatchPutResult) -> Result<Written> {
+    let existed = result.existed;
+    match result.result {
+        Some(batch_put_result::Result::Applied(_)) => {
+            Ok(Written { applied: true, existed, current: None })
+        }
+        Some(batch_put_result::Result::NotApplied(not)) => {
+            Ok(Written { applied: false, existed: false, current: not.current })
+        }
+        Some(batch_put_result::Result::Error(error)) => {
+            Err(Failure::of_wire(&error, true).into_error())
+        }
+        None => Err(empty()),
+    }
+}
+
+/// A result that this release does not understand; of a write, the outcome is unknown.
+fn empty() -> Error {
+    ApiError::internal("the server sent a result that this client does not know").into()
 }
