@@ -25,7 +25,7 @@ fn what_is_written_comes_back_in_order_and_lsns_go_on() {
         for i in 0..60 {
             let value = vec![round; i * 17];
             let end = write(&wal, &value).unwrap();
-            assert!(end.0 > expected.last().map_or(0, |(end, _)| *end) && end.0 % 8 == 0);
+            assert!(end.0 > expected.last().map_or(0, |(end, _)| *end) && end.0.is_multiple_of(8));
             assert!(wal.durable_lsn() >= end);
             expected.push((end.0, value));
         }

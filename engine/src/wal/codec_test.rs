@@ -143,7 +143,7 @@ fn mutated_records_neither_panic_nor_lie_about_lengths() {
     let (mut good, mut bad) = (0_u64, 0_u64);
     let mut bytes = Vec::new();
     for _ in 0..1_000_000 {
-        bytes.clone_from(&originals[(random.next() % 4 == 0) as usize]);
+        bytes.clone_from(&originals[usize::from(random.below(4) == 0)]);
         for _ in 0..=random.below(4) {
             let at = random.below(bytes.len() as u64) as usize;
             match random.below(4) {

@@ -41,6 +41,8 @@ mod append_test;
 #[cfg(test)]
 mod codec_test;
 #[cfg(test)]
+mod crash_test;
+#[cfg(test)]
 mod replay_test;
 #[cfg(test)]
 mod testing;

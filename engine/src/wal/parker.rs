@@ -27,10 +27,12 @@ impl Parker {
     pub(super) fn wake(&self) {
         // Pairs with the fence in `sleep_unless`.
         fence(Ordering::SeqCst);
-        if self.parked.load(Ordering::Relaxed) && self.parked.swap(false, Ordering::Relaxed) {
-            if let Some(thread) = self.thread.get() {
-                thread.unpark();
-            }
+        let parked = self.parked.load(Ordering::Relaxed);
+        if parked
+            && self.parked.swap(false, Ordering::Relaxed)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
         }
     }
 

@@ -73,10 +73,9 @@ impl SegmentReader {
                 let lsn = at + step as u64;
                 if bytes[8..16] == lsn.to_le_bytes() {
                     let header = Header::decode(bytes).filter(|h| h.is_valid_at(lsn, salt, bytes));
-                    if let Some(Header { base, .. }) = header {
-                        if best.is_none_or(|best| base > best.base) {
-                            best = Some(Evidence { lsn, base });
-                        }
+                    let best_base = best.map(|best| best.base);
+                    if let Some(base) = header.map(|h| h.base).filter(|b| Some(*b) > best_base) {
+                        best = Some(Evidence { lsn, base });
                     }
                 }
                 step += ALIGN;

@@ -41,7 +41,7 @@ pub(super) const OP_FLAG_EXPIRY: u8 = 1;
 /// Bytes of a create-shard body before its two keys.
 pub(super) const CREATE_SHARD_BYTES: usize = 40;
 
-const _: () = assert!(PREFIX_BYTES % ALIGN == 0 && HEADER_BYTES % ALIGN == 0);
+const _: () = assert!(PREFIX_BYTES.is_multiple_of(ALIGN) && HEADER_BYTES.is_multiple_of(ALIGN));
 
 /// Which request a record answers, so that a retry can be recognised; all 0 means none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -114,7 +114,7 @@ impl Header {
         self.lsn == lsn
             && self.base <= lsn
             && self.len as usize >= PREFIX_BYTES
-            && self.len as usize % ALIGN == 0
+            && (self.len as usize).is_multiple_of(ALIGN)
             && bytes.get(..28).is_some_and(|covered| header_crc(salt, covered) == self.header_crc)
     }
 

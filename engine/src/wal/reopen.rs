@@ -35,7 +35,7 @@ use crate::options::Options;
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// See [`Replay::start`].
-pub(super) fn start(replay: Replay, options: &Options) -> Result<Wal> {
+pub(super) fn start(replay: &Replay, options: &Options) -> Result<Wal> {
     let (proven, cut) = (replay.walk.proven, replay.walk.cut);
     debug_assert!(proven <= cut, "proven durable up to {proven}, but the log ends at {cut}");
     let segments =
@@ -46,11 +46,11 @@ pub(super) fn start(replay: Replay, options: &Options) -> Result<Wal> {
     let (seq, file, bytes) = segments.make(cut - proven)?;
     let header = SegmentHeader::new(seq, proven, bytes, true);
     if proven < cut {
-        copy_unproven(&replay, &*file, &header)?;
+        copy_unproven(replay, &*file, &header)?;
         file.sync().map_err(|e| Error::io("sync", file.path(), &e))?;
     }
     header.write(&*file)?;
-    give_up_old(&replay, &segments);
+    give_up_old(replay, &segments);
     segments.push_live(LiveSegment { seq, start_lsn: proven, bytes });
     let active = ActiveSegment { file, header };
     Wal::start(options.wal_ring_bytes, segments, active, replay.checkpoint_lsn, cut)

@@ -155,7 +155,7 @@ impl Replay {
     /// Starts the log again at the cut: what is not proven durable is written again into a new
     /// segment. On return everything below the cut is durable.
     pub(crate) fn start(self, options: &Options) -> Result<Wal> {
-        reopen::start(self, options)
+        reopen::start(&self, options)
     }
 }
 

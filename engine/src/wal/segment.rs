@@ -106,7 +106,7 @@ impl SegmentHeader {
             return Some(HeaderState::Newer);
         }
         // Checked by the writer too; an end beyond u64 would break all arithmetic on LSNs.
-        let sane = start_lsn % 8 == 0
+        let sane = start_lsn.is_multiple_of(8)
             && segment_bytes >= HEADER_BLOCK_BYTES
             && start_lsn.checked_add(segment_bytes).is_some();
         let reopen = flags & FLAG_REOPEN != 0;

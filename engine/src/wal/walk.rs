@@ -67,11 +67,8 @@ pub(super) fn walk(
     let mut walk =
         Walk { cut: checkpoint_lsn.0, proven: checkpoint_lsn.max(freeze_lsn).0, ..Walk::default() };
     let mut current = first;
-    loop {
-        match walk.follow(segments, current)? {
-            Some(next) => current = next,
-            None => break,
-        }
+    while let Some(next) = walk.follow(segments, current)? {
+        current = next;
     }
     walk.check_end(segments, current, freeze_lsn)?;
     Ok(walk)
