@@ -3,6 +3,8 @@
 //! Invariant: a write whose condition fails, or that finds nothing to delete, is a read: its
 //! ticket is the newest LSN of the key's word.
 
+use smallvec::SmallVec;
+
 use crate::api::{Condition, Written};
 use crate::core::Core;
 use crate::error::Result;
@@ -98,12 +100,15 @@ impl Core {
     }
 
     /// Logs applied operations, by shard, as one record. Under their stripes; cannot fail.
-    pub(crate) fn log(&self, permit: Permit<'_>, parts: &[(&Shard, &[Op<'_>])]) -> Lsn {
+    pub(crate) fn log(&self, mut permit: Permit<'_>, parts: &[(&Shard, &[Op<'_>])]) -> Lsn {
+        let ops: SmallVec<[&[Op<'_>]; 1]> = parts.iter().map(|(_, ops)| *ops).collect();
+        permit.shrink(record_bytes(&ops));
         // A shard's revisions are in log order: its lock is held over both counters. Parts are in
         // key order, so two batches take the locks in the same order.
-        let mut counters: Vec<_> = parts.iter().map(|(shard, _)| shard.revision.lock()).collect();
+        let mut counters: SmallVec<[_; 1]> =
+            parts.iter().map(|(shard, _)| shard.revision.lock()).collect();
         let reservation = self.wal.reserve(permit);
-        let sections: Vec<Section<'_>> = parts
+        let sections: SmallVec<[Section<'_>; 1]> = parts
             .iter()
             .zip(&mut counters)
             .map(|((shard, ops), counter)| {
@@ -120,6 +125,6 @@ impl Core {
 /// Room that a record of these operations takes, each slice as a section of its own.
 pub(crate) fn record_bytes(parts: &[&[Op<'_>]]) -> usize {
     let section = |ops| Section { instance: InstanceId(0), first_revision: Revision(0), ops };
-    let sections: Vec<Section<'_>> = parts.iter().map(|ops| section(*ops)).collect();
+    let sections: SmallVec<[Section<'_>; 1]> = parts.iter().map(|ops| section(*ops)).collect();
     Record { body: Body::Write(&sections), request: RequestId::default() }.encoded_len()
 }

@@ -15,7 +15,7 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Keys with their new values; `None` removes.
 type Change = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-pub struct Run {
+pub(crate) struct Run {
     seed: u64,
     random: StdRng,
     options: Options,
@@ -31,7 +31,7 @@ pub struct Run {
 }
 
 impl Run {
-    pub fn new(seed: u64, options: Options) -> Self {
+    pub(crate) fn new(seed: u64, options: Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let disk = CrashDisk::new(folder.path().join("0")).unwrap();
         let engine = Engine::open_on(disk.clone(), options.clone()).unwrap();
@@ -49,7 +49,7 @@ impl Run {
         }
     }
 
-    pub fn run(&mut self, operations: usize) {
+    pub(crate) fn run(&mut self, operations: usize) {
         for number in 0..operations {
             let before = format!("seed {} operation {number}", self.seed);
             self.step(&before);
@@ -332,7 +332,7 @@ fn set(model: &mut Model, key: &[u8], value: Option<&Vec<u8>>) {
 }
 
 /// Everything that the engine holds.
-pub fn contents(engine: &Engine) -> Model {
+pub(crate) fn contents(engine: &Engine) -> Model {
     let mut options = ScanOptions::default();
     let mut found = Model::new();
     loop {

@@ -1,0 +1,230 @@
+//! Writers, readers, scans, reorganize and checkpoint at once, with power cuts in the middle.
+//!
+//! Under test: a read never shows what a crash could take back, a value is never torn, a key never
+//! goes back, and what was acknowledged or read is there after the cut. Each key counts: odd
+//! numbers are puts of that number, even numbers are deletes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use vmemkv_engine::io::testing::{CrashDisk, PowerCut};
+use vmemkv_engine::{Condition, Engine, Operation, Options, ScanOptions};
+
+const WRITERS: usize = 3;
+const KEYS: usize = 120;
+
+/// What is known of one key.
+#[derive(Default)]
+struct Known {
+    /// The last number that a writer began to write.
+    begun: AtomicU64,
+    /// The last number that was acknowledged, or shown to a reader.
+    shown: AtomicU64,
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("tenant/{number:05}").into_bytes()
+}
+
+/// A value that says its number all over, of a size that depends on the number.
+fn value(count: u64) -> Vec<u8> {
+    let words = [1, 1, 3, 20, 130, 700][(count / 2 % 6) as usize];
+    count.to_le_bytes().repeat(words)
+}
+
+fn count_of(value: &[u8], context: &str) -> u64 {
+    let count = u64::from_le_bytes(value[..8].try_into().unwrap());
+    assert!(value == self::value(count), "{context}: torn value, begins with {count}");
+    count
+}
+
+/// Checks what a reader saw of a key against what was known before it began.
+fn saw(known: &Known, before: u64, value: Option<&[u8]>, context: &str) {
+    match value {
+        Some(value) => {
+            let count = count_of(value, context);
+            assert!(count >= before, "{context}: {count} after {before}");
+            assert!(count <= known.begun.load(Ordering::SeqCst), "{context}: {count} from nowhere");
+            known.shown.fetch_max(count, Ordering::SeqCst);
+        }
+        None => {
+            // Missing: some delete at or after `before` must have begun.
+            let begun = known.begun.load(Ordering::SeqCst);
+            let deleted = before.is_multiple_of(2) || begun > before;
+            assert!(deleted, "{context}: missing although {before} was shown");
+        }
+    }
+}
+
+struct Round<'a> {
+    engine: &'a Engine,
+    known: &'a [Known],
+    stop: &'a AtomicBool,
+    context: &'a str,
+}
+
+impl Round<'_> {
+    fn write(&self, writer: usize, seed: u64) {
+        let mut random = StdRng::seed_from_u64(seed);
+        while !self.stop.load(Ordering::Relaxed) {
+            let own = |number: usize| number / WRITERS * WRITERS + writer;
+            let mut numbers = vec![own(random.random_range(0..KEYS))];
+            if random.random_bool(0.2) {
+                numbers.extend((0..3).map(|_| own(random.random_range(0..KEYS))));
+                numbers.sort_unstable();
+                numbers.dedup();
+            }
+            let counts: Vec<u64> = numbers
+                .iter()
+                .map(|number| self.known[*number].begun.fetch_add(1, Ordering::SeqCst) + 1)
+                .collect();
+            let operations: Vec<Operation> = numbers
+                .iter()
+                .zip(&counts)
+                .map(|(number, count)| match count % 2 {
+                    0 => Operation::Delete { key: key(*number) },
+                    _ => Operation::Put { key: key(*number), value: value(*count) },
+                })
+                .collect();
+            let lsn = match &operations[..] {
+                [Operation::Put { key, value }] => {
+                    self.engine.put(key, value, &Condition::None).unwrap().lsn
+                }
+                [Operation::Delete { key }] => {
+                    self.engine.delete(key, &Condition::None).unwrap().lsn
+                }
+                _ => self.engine.write_batch(&operations).unwrap(),
+            };
+            if random.random_bool(0.8) {
+                self.engine.wait_durable(lsn).unwrap();
+                for (number, count) in numbers.iter().zip(&counts) {
+                    self.known[*number].shown.fetch_max(*count, Ordering::SeqCst);
+                }
+            }
+        }
+    }
+
+    fn read(&self, seed: u64) {
+        let mut random = StdRng::seed_from_u64(seed);
+        while !self.stop.load(Ordering::Relaxed) {
+            let number = random.random_range(0..KEYS);
+            if random.random_bool(0.9) {
+                let before = self.known[number].shown.load(Ordering::SeqCst);
+                let value = self.engine.get(&key(number)).unwrap();
+                saw(&self.known[number], before, value.as_deref(), self.context);
+            } else {
+                self.scan(random.random_bool(0.5));
+            }
+        }
+    }
+
+    /// One chunk over everything: each key once, and none missed.
+    fn scan(&self, reverse: bool) {
+        let before: Vec<u64> =
+            self.known.iter().map(|known| known.shown.load(Ordering::SeqCst)).collect();
+        let options = ScanOptions { reverse, max_bytes: 1 << 30, ..ScanOptions::default() };
+        let chunk = self.engine.scan(&options).unwrap();
+        assert!(chunk.done);
+        let mut found = chunk.entries;
+        if reverse {
+            found.reverse();
+        }
+        assert!(found.is_sorted_by(|a, b| a.0 < b.0), "{}: order", self.context);
+        for (number, known) in self.known.iter().enumerate() {
+            let at = found.binary_search_by(|entry| entry.0.cmp(&key(number))).ok();
+            let value = at.map(|at| found[at].1.as_slice());
+            saw(known, before[number], value, self.context);
+        }
+    }
+}
+
+fn run(seed: u64, options: &Options, rounds: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut disk = CrashDisk::new(folder.path().join("0")).unwrap();
+    let known: Vec<Known> = (0..KEYS).map(|_| Known::default()).collect();
+    for round in 0..rounds {
+        let context = format!("seed {seed} round {round}");
+        let engine = Engine::open_on(disk.clone(), options.clone()).unwrap();
+        // What the cut left: at least what was shown, at most what was begun.
+        for (number, known) in known.iter().enumerate() {
+            let shown = known.shown.load(Ordering::SeqCst);
+            let begun = known.begun.load(Ordering::SeqCst);
+            let found = engine.get(&key(number)).unwrap();
+            let count = match &found {
+                Some(value) => count_of(value, &context),
+                None if shown.is_multiple_of(2) => shown,
+                None => shown + 1,
+            };
+            assert!(
+                count >= shown && count <= begun,
+                "{context}: key {number}: {count} after the cut, shown {shown}, begun {begun}"
+            );
+            known.begun.store(count, Ordering::SeqCst);
+            known.shown.store(count, Ordering::SeqCst);
+        }
+        assert_eq!(engine.verify(&|| false).unwrap().problems, Vec::<String>::new(), "{context}");
+        let stop = AtomicBool::new(false);
+        let work = Round { engine: &engine, known: &known, stop: &stop, context: &context };
+        let next = folder.path().join((round + 1).to_string());
+        let mut shown_at_cut = Vec::new();
+        std::thread::scope(|scope| {
+            let work = &work;
+            for writer in 0..WRITERS {
+                let seed = random.random();
+                scope.spawn(move || work.write(writer, seed));
+            }
+            for _ in 0..2 {
+                let seed = random.random();
+                scope.spawn(move || work.read(seed));
+            }
+            let pause = random.random_range(0..3);
+            scope.spawn(move || {
+                while !work.stop.load(Ordering::Relaxed) {
+                    work.engine.checkpoint().unwrap();
+                    std::thread::sleep(Duration::from_millis(pause));
+                }
+            });
+            scope.spawn(move || {
+                while !work.stop.load(Ordering::Relaxed) {
+                    work.engine.reorganize(None).unwrap();
+                }
+            });
+            std::thread::sleep(Duration::from_millis(random.random_range(5..150)));
+            shown_at_cut = known.iter().map(|known| known.shown.load(Ordering::SeqCst)).collect();
+            let cut = PowerCut::random(random.random());
+            disk.materialise(None, &next, &cut).unwrap();
+            stop.store(true, Ordering::Relaxed);
+        });
+        // What was shown after the cut does not count.
+        for (known, shown) in known.iter().zip(&shown_at_cut) {
+            known.shown.store(*shown, Ordering::SeqCst);
+        }
+        drop(engine);
+        let old = std::mem::replace(&mut disk, CrashDisk::new(&next).unwrap());
+        let _ = std::fs::remove_dir_all(vmemkv_engine::io::Disk::root(&*old));
+        let _: Arc<CrashDisk> = old;
+    }
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("VMEMKV_CRASH_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(1, |now| now.as_nanos() as u64 & 0xffff_ffff)
+    });
+    println!("VMEMKV_CRASH_SEED={seed}");
+    seed
+}
+
+#[test]
+fn nothing_shown_is_lost_with_default_options() {
+    run(seed(), &Options::for_tests(), 40);
+}
+
+#[test]
+fn nothing_shown_is_lost_without_inline_values() {
+    run(seed(), &Options { inline: false, bloom: false, ..Options::for_tests() }, 40);
+}
