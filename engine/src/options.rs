@@ -137,7 +137,8 @@ impl Options {
     /// Checks the options against each other; the error names the option and the limit.
     pub fn validate(&self) -> Result<()> {
         let wrong = |what: String| Err(Error::invalid(what));
-        let largest = (MAX_KEY_BYTES + MAX_VALUE_BYTES + 4096) as u64;
+        // With the header page of a segment and the header of a record.
+        let largest = (MAX_KEY_BYTES + MAX_VALUE_BYTES + 8192) as u64;
         if self.wal_segment_bytes < 16 << 10 {
             return wrong("wal_segment_bytes must be at least 16 KiB".into());
         }
