@@ -34,6 +34,14 @@ impl Deadline {
         self.0.is_some_and(|at| at <= Instant::now())
     }
 
+    /// Ready once it has passed; never without one.
+    pub async fn passed_by(self) {
+        match self.0 {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Whether it comes within this time from now.
     pub(crate) fn comes_within(self, time: Duration) -> bool {
         self.remaining().is_some_and(|left| left <= time)
