@@ -64,6 +64,9 @@ pub enum Error {
         /// What the store says.
         reason: String,
     },
+    /// The descriptions of the services cannot be read: a broken build.
+    #[error("reflection: {0}")]
+    Reflection(String),
     /// The Raft group does not start or has failed.
     #[error("raft: {0}")]
     Raft(String),

@@ -7,16 +7,18 @@
 //! Invariants: nothing outside the `raft` module knows openraft; everything that is decided is a command of
 //! [`state`]; loads and sizes live in memory only.
 
-#![allow(dead_code)]
-
+mod clock;
 mod config;
 mod error;
+mod http;
 mod local_state;
 mod map_view;
+mod monitor;
 mod raft;
 mod router;
 mod service;
 pub mod state;
+mod transport;
 
 pub use self::config::Config;
 pub use self::error::{Error, Result};

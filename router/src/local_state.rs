@@ -8,10 +8,13 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use prost::Message as _;
 use tokio::sync::watch;
+use vmemkv_proto::convert::KeyRange;
+use vmemkv_proto::limits::{ANSWER_TARGET_BYTES, ENTRY_OVERHEAD_BYTES};
 use vmemkv_proto::v1;
 
-use crate::state::{ClusterState, Command, Event, Outcome, apply};
+use crate::state::{ClusterState, Command, Event, Nodes, Outcome, Shard, apply};
 
 /// How many changed shards the delta log remembers.
 pub(crate) const MAX_DELTA_SHARDS: usize = 100_000;
@@ -30,6 +33,49 @@ pub(crate) enum Changes {
     },
     /// The delta log does not reach back so far.
     Forgotten,
+}
+
+/// A part of the map at one version, that holds no lock.
+#[derive(Clone, Debug)]
+pub(crate) struct MapSlice {
+    /// The version of the map.
+    pub(crate) map_version: u64,
+    /// There is no shard at all yet.
+    pub(crate) map_is_empty: bool,
+    nodes: Nodes,
+    shards: Vec<Arc<Shard>>,
+}
+
+impl MapSlice {
+    /// The shards in messages of about 1 MiB, each with whether it is the last; at least one.
+    pub(crate) fn into_chunks(self) -> impl Iterator<Item = (Vec<v1::Shard>, bool)> + Send {
+        let nodes = self.nodes;
+        chunks(self.shards.into_iter().map(move |shard| shard.to_wire(&nodes)))
+    }
+}
+
+/// Shards in messages of about 1 MiB, each with whether it is the last; at least one.
+pub(crate) fn chunks(
+    shards: impl Iterator<Item = v1::Shard> + Send,
+) -> impl Iterator<Item = (Vec<v1::Shard>, bool)> + Send {
+    let mut shards = shards.peekable();
+    let mut ended = false;
+    std::iter::from_fn(move || {
+        if ended {
+            return None;
+        }
+        let mut chunk = Vec::new();
+        let mut bytes = 0;
+        while let Some(next) = shards.peek() {
+            bytes += next.encoded_len() + ENTRY_OVERHEAD_BYTES;
+            if !chunk.is_empty() && bytes > ANSWER_TARGET_BYTES {
+                break;
+            }
+            chunk.extend(shards.next());
+        }
+        ended = shards.peek().is_none();
+        Some((chunk, ended))
+    })
 }
 
 /// The committed state; cheap to clone.
@@ -69,6 +115,16 @@ impl LocalState {
     /// Reads the state. Keep it short: the state machine waits meanwhile.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&ClusterState) -> T) -> T {
         read(&self.shared.inner.read().state)
+    }
+
+    /// The shards that hold keys of a range, to be worked with at leisure.
+    pub(crate) fn slice(&self, keys: &KeyRange) -> MapSlice {
+        self.read(|state| MapSlice {
+            map_version: state.cluster.map_version,
+            map_is_empty: state.shards.is_empty(),
+            nodes: state.nodes.clone(),
+            shards: state.shards.range(keys).cloned().collect(),
+        })
     }
 
     /// Applies a committed command.
@@ -147,6 +203,23 @@ impl DeltaLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn chunks_are_bounded_and_the_last_is_marked() {
+        let shard =
+            |id| v1::Shard { shard_id: id, start: vec![7; 4000].into(), ..Default::default() };
+        let all: Vec<_> = chunks((1..=1000).map(shard)).collect();
+        assert!(all.len() > 3);
+        for (at, (chunk, last)) in all.iter().enumerate() {
+            let bytes: usize = chunk.iter().map(|shard| shard.encoded_len() + 4).sum();
+            assert!(bytes <= ANSWER_TARGET_BYTES && !chunk.is_empty());
+            assert_eq!(*last, at + 1 == all.len());
+        }
+        let ids: Vec<_> = all.iter().flat_map(|(chunk, _)| chunk).map(|s| s.shard_id).collect();
+        assert_eq!(ids, (1..=1000).collect::<Vec<_>>());
+        let none: Vec<_> = chunks(std::iter::empty()).collect();
+        assert_eq!(none, [(Vec::new(), true)]);
+    }
 
     #[test]
     fn the_delta_log_is_bounded_and_says_where_it_starts() {

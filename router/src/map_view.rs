@@ -3,6 +3,8 @@
 //! Invariants: what is handed out is committed, and consistent within one call; versions never go
 //! back for one [`MapView`]; no lock is held while a caller works with an answer.
 
+#![allow(dead_code, reason = "the proxy decides which of it it needs")]
+
 use std::time::Duration;
 
 use tokio::sync::watch;

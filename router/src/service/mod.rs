@@ -1,3 +1,33 @@
-//! The gRPC services of a router.
+//! The gRPC services of a router, one per file.
+//!
+//! Invariants: a service checks what a caller sent before it does anything; what it decides goes
+//! through a command of the state machine; errors are [`ApiError`]s.
 
+pub(crate) mod admin;
+pub(crate) mod control;
+pub(crate) mod method_counts;
+mod paging;
 pub(crate) mod proxy;
+pub(crate) mod raft;
+pub(crate) mod router;
+pub(crate) mod status;
+
+use vmemkv_proto::{ApiError, ErrorKind};
+
+use crate::state::{Outcome, Refusal};
+
+/// A refused command as the caller sees it.
+fn outcome_or_error(outcome: Outcome) -> Result<Outcome, ApiError> {
+    let Outcome::Refused(refusal) = outcome else { return Ok(outcome) };
+    let kind = match &refusal {
+        Refusal::Invalid(_) => ErrorKind::InvalidArgument,
+        Refusal::NotFound(_) => ErrorKind::NotFound,
+        Refusal::ClusterExists(_) | Refusal::Precondition(_) => ErrorKind::FailedPrecondition,
+        Refusal::NoCluster => ErrorKind::Unavailable,
+        Refusal::Forgotten { .. } => ErrorKind::Aborted,
+    };
+    let error = ApiError::new(kind, refusal.to_string());
+    // A forgotten answer may have been that the command was done.
+    let applied = matches!(refusal, Refusal::Forgotten { .. });
+    Err(if applied { error } else { error.with_not_applied() })
+}

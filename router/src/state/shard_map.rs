@@ -120,6 +120,12 @@ impl ShardMap {
             .take_while(move |shard| !none && keys.end().is_none_or(|end| shard.start < *end))
     }
 
+    /// The shards that start above a key, in key order; all of them without one.
+    pub fn after(&self, start: Option<&[u8]>) -> impl Iterator<Item = &Arc<Shard>> {
+        let from = start.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_start.range::<[u8], _>((from, Bound::Unbounded)).map(|(_, shard)| shard)
+    }
+
     /// The ids of the shards that a node owns.
     pub fn of_owner(&self, node_id: u64) -> impl Iterator<Item = u64> + '_ {
         self.of_owner.get(&node_id).into_iter().flatten().copied()
