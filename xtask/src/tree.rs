@@ -38,9 +38,11 @@ impl SourceFile {
     }
 }
 
-/// The root of the repository: the folder above this crate.
+/// The root of the repository: the folder above this crate. Cargo says at run time where that is;
+/// the place at build time may be another one when two checkouts share a target directory.
 pub(crate) fn root() -> Result<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let here = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     Ok(here.parent().context("this crate lies at the root of a file system")?.to_path_buf())
 }
 
