@@ -15,8 +15,8 @@ use crate::workload::{Cell, SCAN_ENTRIES, Workload};
 /// Draws of all threads together, and at least so many for each: a plan is a few dozen megabytes.
 const DRAWS: usize = 1 << 21;
 const MIN_DRAWS_PER_THREAD: usize = 1 << 15;
-/// Reads a second of one thread: a short window needs no more.
-const READS_PER_SECOND: f64 = 2e6;
+/// Draws for each second of the window: a short one needs no more, whatever starts over.
+const DRAWS_PER_SECOND: f64 = 2e5;
 /// Durable writes a second, of all threads, that a plan of new keys is made for.
 const WRITES_PER_SECOND: f64 = 400_000.0;
 /// Entries that may be missing after a scan's start in a corpus with deletes.
@@ -126,7 +126,7 @@ fn drawn(cell: &Cell, keys: &Keys, rng: &mut StdRng) -> Result<Vec<u64>> {
     } else {
         Draws::uniform(bound)?
     };
-    let needed = (cell.seconds * READS_PER_SECOND) as usize;
+    let needed = (cell.seconds * DRAWS_PER_SECOND) as usize;
     let count = needed.min(DRAWS / cell.threads).max(MIN_DRAWS_PER_THREAD);
     Ok((0..count).map(|_| draws.draw(rng)).collect())
 }
