@@ -1,0 +1,136 @@
+//! NodeAdmin, reflection, metrics.
+
+use std::sync::{Arc, Mutex};
+
+use tonic::transport::Channel;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use tonic_reflection::pb::{v1 as reflection, v1alpha};
+use vmemkv_proto::ErrorKind;
+use vmemkv_proto::v1;
+use vmemkv_proto::v1::node_admin_client::NodeAdminClient;
+use vmemkv_server::{Server, StartOptions};
+
+use crate::fake_router::FakeRouter;
+use crate::harness::{Fixture, channel, config, error, fill, http, put, value};
+
+async fn admin(fixture: &Fixture) -> NodeAdminClient<Channel> {
+    NodeAdminClient::new(channel(&fixture.server).await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_and_statistics() {
+    let fixture = Fixture::start().await;
+    let mut client = fixture.client().await;
+    fill(&mut client, "k", 500, 100).await;
+    assert!(value(&mut client, "k00001").await.is_some());
+    let mut admin = admin(&fixture).await;
+
+    let done = admin.reorganize(v1::ReorganizeRequest { shard_id: 0 }).await.unwrap().into_inner();
+    assert_eq!(done.shards, 1);
+    let unknown = admin.reorganize(v1::ReorganizeRequest { shard_id: 99 }).await;
+    assert_eq!(error(unknown).kind, ErrorKind::NotFound);
+    let done = admin.checkpoint(v1::CheckpointRequest {}).await.unwrap().into_inner();
+    assert!(done.checkpoint_lsn > 0);
+    let report = admin.verify(v1::VerifyRequest::default()).await.unwrap().into_inner();
+    assert_eq!((report.problems.len(), report.records_checked), (0, 500));
+
+    let stats = admin.get_stats(v1::GetStatsRequest::default()).await.unwrap().into_inner();
+    assert_eq!(stats.state, "healthy");
+    let operations = stats.operations.unwrap();
+    assert_eq!(operations.puts, 500);
+    assert!(operations.get_hits >= 1);
+    assert!(stats.checkpoint.unwrap().count >= 1);
+    assert!(stats.lsn.unwrap().checkpoint > 0);
+    assert!(stats.disk.unwrap().capacity_bytes > 0);
+    assert_eq!(stats.shards.len(), 1);
+    assert_eq!((stats.shards[0].keys, stats.shards[0].state.as_str()), (500, "own"));
+    let bare = admin.get_stats(v1::GetStatsRequest { omit_shards: true }).await.unwrap();
+    assert!(bare.into_inner().shards.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_built_is_refused() {
+    let fixture = Fixture::start().await;
+    let mut admin = admin(&fixture).await;
+    let refused = error(admin.defragment(v1::DefragmentRequest::default()).await);
+    assert_eq!(refused.kind, ErrorKind::Unimplemented);
+    let refused = error(admin.backup(v1::BackupRequest::default()).await.map(|_| ()));
+    assert_eq!(refused.kind, ErrorKind::Unimplemented);
+    let refused = error(admin.verify(v1::VerifyRequest { bytes_per_second: 1 }).await);
+    assert_eq!(refused.kind, ErrorKind::Unimplemented);
+    let refused = error(admin.set_log_level(v1::SetLogLevelRequest::default()).await);
+    assert_eq!(refused.kind, ErrorKind::Unimplemented);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_filter_is_set_by_whoever_started_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let router = FakeRouter::start(&[(1, "", "")]).await;
+    let current = Mutex::new("info".to_owned());
+    let set = move |filter: &str| match filter {
+        "" => Err("is empty".to_owned()),
+        filter => Ok(std::mem::replace(&mut *current.lock().unwrap(), filter.to_owned())),
+    };
+    let options = StartOptions { set_log_filter: Some(Arc::new(set)) };
+    let server = Server::start_with(config(dir.path(), &router), options).await.unwrap();
+    let fixture = Fixture { router, server, dir };
+    let mut admin = admin(&fixture).await;
+    let request = |filter: &str| v1::SetLogLevelRequest { filter: filter.to_owned() };
+    assert_eq!(admin.set_log_level(request("debug")).await.unwrap().into_inner().previous, "info");
+    assert_eq!(admin.set_log_level(request("warn")).await.unwrap().into_inner().previous, "debug");
+    let refused = error(admin.set_log_level(request("")).await);
+    assert_eq!(refused.kind, ErrorKind::InvalidArgument);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reflection_speaks_both_versions() {
+    let fixture = Fixture::start().await;
+    let list = MessageRequest::ListServices(String::new());
+    let request =
+        reflection::ServerReflectionRequest { host: String::new(), message_request: Some(list) };
+    let mut client = ServerReflectionClient::new(channel(&fixture.server).await);
+    let stream = client.server_reflection_info(tokio_stream::once(request)).await.unwrap();
+    let answer = stream.into_inner().message().await.unwrap().unwrap();
+    let Some(MessageResponse::ListServicesResponse(services)) = answer.message_response else {
+        panic!("{answer:?}");
+    };
+    let names: Vec<_> = services.service.iter().map(|service| service.name.as_str()).collect();
+    for name in ["vmemkv.v1.Kv", "vmemkv.v1.NodeAdmin", "grpc.health.v1.Health"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    assert!(!names.contains(&"vmemkv.v1.Admin"), "{names:?}");
+
+    let channel = channel(&fixture.server).await;
+    let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(channel);
+    let request = v1alpha::ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(
+            v1alpha::server_reflection_request::MessageRequest::FileContainingSymbol(
+                "vmemkv.v1.Kv".to_owned(),
+            ),
+        ),
+    };
+    let stream = client.server_reflection_info(tokio_stream::once(request)).await.unwrap();
+    let answer = stream.into_inner().message().await.unwrap().unwrap();
+    assert!(matches!(
+        answer.message_response,
+        Some(v1alpha::server_reflection_response::MessageResponse::FileDescriptorResponse(_))
+    ));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_count_calls_and_errors() {
+    let fixture = Fixture::start().await;
+    let mut client = fixture.client().await;
+    client.put(put("k", "v")).await.unwrap();
+    let _ = client.put(put("", "v")).await.unwrap_err();
+    let text = http(&fixture.server, "/metrics").await.1;
+    let has = |line: &str| assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    has("vmemkv_rpc_calls_total{method=\"vmemkv.v1.Kv/Put\"} 2");
+    has("vmemkv_rpc_errors_total{method=\"vmemkv.v1.Kv/Put\"} 1");
+    has("vmemkv_engine_puts_total 1");
+    has("vmemkv_ready 1");
+    assert_eq!(http(&fixture.server, "/healthz").await.0, 200);
+}
