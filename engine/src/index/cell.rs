@@ -156,10 +156,11 @@ mod tests {
                     }
                 });
             }
+            let stopping = super::super::test_keys::StopOnDrop(&stop);
             for writer in writers {
                 writer.join().unwrap();
             }
-            stop.store(true, Ordering::Relaxed);
+            drop(stopping);
         });
         assert_eq!(cell(0).load(), entry(0, 150_000));
         let dead = (0..2).filter(|&key| cell(key).load().is_tombstone()).count();

@@ -11,7 +11,7 @@ use super::range_iter::RangeIter;
 use super::shard::{MIN_APPEND_CAPACITY, Shard};
 use super::shard_table::ShardTable;
 use super::sorted_region::SortedRegion;
-use super::test_keys::Random;
+use super::test_keys::{Random, StopOnDrop};
 use super::{decode, encode, key_hash};
 use crate::error::ErrorKind;
 use crate::index::Meta;
@@ -186,10 +186,11 @@ fn no_write_is_lost_over_freeze_merge_and_split() {
             }
             rounds
         });
+        let stopping = StopOnDrop(&stop);
         for writer in writers {
             writer.join().unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         assert!(structural.join().unwrap() >= 10);
     });
     assert_eq!(store.writes.load(Ordering::Relaxed), 180_000);

@@ -1,6 +1,7 @@
 //! Keys that are hard on an index, and a generator of numbers that a seed repeats.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A small random generator (splitmix64).
 pub(super) struct Random(pub(super) u64);
@@ -16,6 +17,15 @@ impl Random {
 
     pub(super) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
+    }
+}
+
+/// Tells the other threads to stop when it goes, also by a panic: a failed test must not hang.
+pub(super) struct StopOnDrop<'a>(pub(super) &'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::AppendRegion;
 use crate::index::entry::Entry;
-use crate::index::test_keys::{Random, bounds, check_cursor, nasty_keys};
+use crate::index::test_keys::{Random, StopOnDrop, bounds, check_cursor, nasty_keys};
 
 fn shuffled<T>(mut items: Vec<T>, seed: u64) -> Vec<T> {
     let mut random = Random(seed);
@@ -136,10 +136,11 @@ fn inserts_finds_and_iterations_at_once() {
                 reverse = !reverse;
             }
         });
+        let stopping = StopOnDrop(&stop);
         for writer in writers {
             writer.join().unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
     });
     let expected: BTreeMap<_, _> =
         (0..WRITERS).flat_map(|w| (0..EACH).map(move |n| (key(w, n), payload(w, n)))).collect();
