@@ -18,6 +18,9 @@ use tonic::transport::server::{Connected, TcpConnectInfo, TcpIncoming};
 /// How often an idle TCP connection is probed by the kernel.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
 
+/// How long to wait after a connection could not be accepted.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+
 /// The connections of `listener`; each ends when `kill` is cancelled or after `lifetime`.
 pub(crate) fn connections(
     listener: TcpListener,
@@ -27,6 +30,13 @@ pub(crate) fn connections(
     TcpIncoming::from(listener)
         .with_nodelay(Some(true))
         .with_keepalive(Some(TCP_KEEPALIVE))
+        .then(|stream| async {
+            if stream.is_err() {
+                // Out of descriptors, most likely: the transport would ask again at once.
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+            stream
+        })
         .map(move |stream| stream.map(|stream| Connection::new(stream, &kill, lifetime)))
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use vmemkv_proto::convert::KeyRange;
 use vmemkv_proto::v1::{RouteHint, RoutingError, routing_error};
-use vmemkv_proto::{ApiError, v1};
+use vmemkv_proto::{ApiError, ErrorKind, v1};
 
 pub(crate) use lease::Lease;
 pub(crate) use table::{OwnedShard, ShardState, ShardTable};
@@ -115,13 +115,14 @@ impl Ownership {
     }
 
     /// Checks the lease again before an answer leaves. What was done is not undone: the outcome of
-    /// a write is unknown to its caller then.
+    /// a write is unknown to its caller then, so the error is no refusal: it names no shards,
+    /// since a routing detail says that nothing was done.
     pub(crate) fn still_leased(&self) -> Result<(), ApiError> {
-        self.require_lease().map_err(|mut error| {
-            "the lease of this server ended meanwhile".clone_into(&mut error.message);
-            error.not_applied = false;
-            error
-        })
+        if self.has_lease() {
+            return Ok(());
+        }
+        let message = "the lease of this server ended meanwhile";
+        Err(ApiError::new(ErrorKind::Unavailable, message).with_retry_after_ms(NO_LEASE_RETRY_MS))
     }
 }
 

@@ -116,7 +116,7 @@ impl Member {
         let identity = Identity {
             cluster_id: answer.cluster_id,
             generation: answer.generation,
-            map_version: before.map_version.max(answer.map_version),
+            map_version: answer.map_version,
             ..before
         };
         self.on_disk(move |node| {
@@ -125,10 +125,8 @@ impl Member {
             chain.confirmed().store(node.data_dir()).map_err(|error| Failure::disk(&error))
         })
         .await?;
-        if answer.map_version >= before.map_version {
-            let (shards, version) = (answer.shards, answer.map_version);
-            self.on_disk(move |node| assign::apply(node, shards, version)).await?;
-        }
+        let (shards, version) = (answer.shards, answer.map_version);
+        self.on_disk(move |node| assign::apply(node, shards, version)).await?;
         self.node.ownership.renew(sent, answer.lease_ms);
         let cluster_id = answer.cluster_id;
         tracing::info!(cluster_id, node_id = identity.node_id, "registered");
@@ -282,6 +280,13 @@ fn check_cluster(stored: &Identity, answer: &RegisterResponse) -> Result<(), Fai
         return Err(Failure::Refused(format!(
             "the router is of generation {}, older than {} of the data directory",
             answer.generation, stored.generation
+        )));
+    }
+    // A new generation may have gone back to an older map; within one a router only lags.
+    if answer.generation == stored.generation && answer.map_version < stored.map_version {
+        return Err(Failure::Unreachable(format!(
+            "the router's map is of version {}, older than {} which this server has applied",
+            answer.map_version, stored.map_version
         )));
     }
     Ok(())

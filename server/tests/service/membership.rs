@@ -203,3 +203,28 @@ async fn a_session_that_is_not_known_registers_again() {
     fixture.router.with(|script| script.fail = None);
     ready(&fixture.server).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_router_that_lags_or_is_of_an_old_generation_is_not_listened_to() {
+    let fixture = Fixture::start().await;
+    fixture.router.with(|script| (script.generation, script.map_version) = (5, 9));
+    let fixture = restart(fixture).await;
+    for (generation, map_version) in [(5, 8), (4, 10)] {
+        fixture.router.with(|script| {
+            (script.generation, script.map_version) = (generation, map_version);
+            script.fail = Some(Status::failed_precondition("register again"));
+        });
+        let registered = fixture.router.with(|script| script.registered.len());
+        eventually(async || fixture.router.with(|s| s.registered.len()) > registered).await;
+        fixture.router.with(|script| script.fail = None);
+        let state = fixture.server.registration();
+        let what = if generation == 4 { "generation 4" } else { "version 8" };
+        eventually(async || match &*state.borrow() {
+            Registration::Waiting { reason } | Registration::Refused { reason } => {
+                reason.contains(what)
+            }
+            Registration::Registered { .. } => false,
+        })
+        .await;
+    }
+}
