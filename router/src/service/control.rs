@@ -12,10 +12,12 @@ use tonic::{Request, Response, Status};
 use vmemkv_proto::internal::v1::{self as internal, control_server::Control};
 use vmemkv_proto::{ApiError, ErrorKind};
 
-use super::outcome_or_error;
+use super::{outcome_or_error, refused};
 use crate::monitor::Monitor;
 use crate::raft::RaftNode;
-use crate::state::{Action, ClusterState, Confirmed, Outcome, Registration};
+use crate::state::{
+    Action, ClusterState, Confirmed, Node, Outcome, Registration, check_registration,
+};
 
 /// How long a call waits for the other routers.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -45,10 +47,11 @@ impl ControlService {
     async fn await_silence(&self, registration: &Registration) -> Result<(), ApiError> {
         let node_id = registration.node_id;
         let state = self.raft.state();
-        let known = state.read(|state| state.nodes.get(node_id).cloned());
-        let Some(known) = known.filter(|node| node.nonce != registration.nonce) else {
-            return Ok(());
-        };
+        let known = state
+            .read(|state| check_registration(state, registration))
+            .map_err(|refusal| refused(&refusal))?;
+        let newcomer = |known: &Node| known.boot_number != registration.boot_number;
+        let Some(known) = known.filter(newcomer) else { return Ok(()) };
         let first = self.monitor.seen(node_id);
         while self.monitor.silence(node_id) < self.monitor.takeover_silence() {
             let Some(seen) = self.monitor.seen(node_id) else { return Ok(()) };

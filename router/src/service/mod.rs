@@ -16,10 +16,17 @@ use vmemkv_proto::{ApiError, ErrorKind};
 
 use crate::state::{Outcome, Refusal};
 
-/// A refused command as the caller sees it.
+/// What became of a command, or the error for the caller if it was refused.
 fn outcome_or_error(outcome: Outcome) -> Result<Outcome, ApiError> {
-    let Outcome::Refused(refusal) = outcome else { return Ok(outcome) };
-    let kind = match &refusal {
+    match outcome {
+        Outcome::Refused(refusal) => Err(refused(&refusal)),
+        outcome => Ok(outcome),
+    }
+}
+
+/// A refused command as the caller sees it.
+fn refused(refusal: &Refusal) -> ApiError {
+    let kind = match refusal {
         Refusal::Invalid(_) => ErrorKind::InvalidArgument,
         Refusal::NotFound(_) => ErrorKind::NotFound,
         Refusal::ClusterExists(_) | Refusal::Precondition(_) => ErrorKind::FailedPrecondition,
@@ -28,6 +35,6 @@ fn outcome_or_error(outcome: Outcome) -> Result<Outcome, ApiError> {
     };
     let error = ApiError::new(kind, refusal.to_string());
     // A forgotten answer may have been that the command was done.
-    let applied = matches!(refusal, Refusal::Forgotten { .. });
-    Err(if applied { error } else { error.with_not_applied() })
+    let unknown = matches!(refusal, Refusal::Forgotten { .. });
+    if unknown { error } else { error.with_not_applied() }
 }

@@ -168,8 +168,8 @@ fn register(
     Ok(incarnation)
 }
 
-/// The node as it is known, if the registration continues its chain.
-fn check_registration(
+/// Whether a registration would be accepted now; the node as it is known, if it is.
+pub fn check_registration(
     state: &ClusterState,
     registration: &Registration,
 ) -> Result<Option<Node>, Refusal> {

@@ -17,7 +17,7 @@ mod shard_map;
 #[cfg(test)]
 mod apply_test;
 
-pub use self::apply::{Event, apply};
+pub use self::apply::{Event, apply, check_registration};
 pub use self::cluster::{Cluster, ClusterState};
 pub use self::command::{Action, Command, Confirmed, Outcome, Refusal, Registration};
 pub use self::nodes::{Node, NodeState, Nodes};
