@@ -131,6 +131,7 @@ impl Router {
             http: http_port.address(),
             raft: raft_port.address(),
         };
+        warn_of_exposure(&config);
         let own = RouterAddress {
             grpc: config.advertise.clone().unwrap_or_else(|| addresses.grpc.to_string()),
             http: addresses.http.to_string(),
@@ -271,6 +272,18 @@ impl Router {
     }
 }
 
+/// Says what an operator may have overlooked.
+fn warn_of_exposure(config: &Config) {
+    for address in [config.listen, config.http_listen, config.raft_listen] {
+        if !address.ip().is_loopback() {
+            tracing::warn!(%address, "traffic beyond this machine is neither encrypted nor checked");
+        }
+    }
+    if config.listen.ip().is_unspecified() && config.advertise.is_none() {
+        tracing::warn!("`advertise` is not set: others are told an address that they cannot reach");
+    }
+}
+
 /// Describes what the gRPC port serves, and nothing else that is in the descriptors.
 fn reflection() -> tonic_reflection::server::Builder<'static> {
     let builder = tonic_reflection::server::Builder::configure()
@@ -286,6 +299,9 @@ async fn make_cluster(raft: &RaftNode, lease_ms: u64, boundaries: Vec<bytes::Byt
     // A new leader applies what the log holds before it answers.
     raft.linearizable(START_PATIENCE).await.map_err(failed)?;
     let known = raft.state().read(|state| (state.cluster.cluster_id, state.cluster.lease_ms));
+    if known.0 != 0 && !boundaries.is_empty() {
+        tracing::info!("initial_boundaries: the cluster exists already, the file is not used");
+    }
     let action = match known {
         (0, _) => Action::CreateCluster { cluster_id: random_id(), lease_ms, boundaries },
         (_, expected_ms) if expected_ms != lease_ms => Action::SetLease { expected_ms, lease_ms },

@@ -26,8 +26,8 @@ impl LogStore {
     }
 }
 
-/// The next record of a range, as an index range of the table.
-fn index_range(range: &impl RangeBounds<u64>) -> (Bound<u64>, Bound<u64>) {
+/// The bounds of a range, to be moved to another thread.
+fn bounds(range: &impl RangeBounds<u64>) -> (Bound<u64>, Bound<u64>) {
     (range.start_bound().cloned(), range.end_bound().cloned())
 }
 
@@ -44,7 +44,7 @@ impl RaftLogReader<TypeConfig> for LogStore {
         &mut self,
         range: RB,
     ) -> Result<Vec<Entry>, StorageError> {
-        let range = index_range(&range);
+        let range = bounds(&range);
         let read = self.db.read(move |txn| {
             let mut entries = Vec::new();
             for row in txn.open_table(LOG)?.range(range)? {

@@ -13,6 +13,8 @@ mod state_machine;
 mod types;
 
 #[cfg(test)]
+mod group_test;
+#[cfg(test)]
 mod store_test;
 
 pub(crate) use self::node::{RaftNode, RaftSettings, random_id};
