@@ -81,11 +81,13 @@ impl Prepared {
     /// Opens the gRPC port.
     pub async fn serve(self) -> Result<Router> {
         let Self { port, mut router } = self;
-        match router.grpc_routes().await {
-            Ok(routes) => {
-                let counts = Arc::clone(&router.counts);
-                router.grpc = Some(Served::grpc(port, routes.routes(), counts)?);
-            }
+        let counts = Arc::clone(&router.counts);
+        let served = match router.grpc_routes().await {
+            Ok(routes) => Served::grpc(port, routes.routes(), counts),
+            Err(error) => Err(error),
+        };
+        match served {
+            Ok(served) => router.grpc = Some(served),
             Err(error) => {
                 router.shutdown().await?;
                 return Err(error);

@@ -48,6 +48,33 @@ async fn a_restart_keeps_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_killed_router_shows_no_older_map() {
+    let router = TestRouter::start().await;
+    let mut server = TestServer::new(1);
+    let mut version = server.register(&router).await.unwrap().map_version;
+    for round in 0..5 {
+        // Each move to another address is a new version of the map.
+        server.reboot();
+        server.address = format!("moved-{round}:7410");
+        version = server.register(&router).await.unwrap().map_version.max(version + 1);
+        // What a kill leaves: the file as it is now, never closed.
+        let dir = tempfile::tempdir().unwrap();
+        let file = router.dir.path().join("data/router.redb");
+        std::fs::copy(file, dir.path().join("router.redb")).unwrap();
+        let prepared = Router::prepare(config(dir.path())).await.unwrap();
+        assert_eq!(prepared.cluster_id(), router.router.cluster_id());
+        let revived = prepared.serve().await.unwrap();
+        let request = v1::LocateRequest { key: "k".into(), min_version: 0 };
+        let channel = common::connect(&revived).await;
+        let mut map = v1::router_client::RouterClient::new(channel);
+        let located = map.locate(request).await.unwrap().into_inner();
+        assert_eq!(located.map_version, version);
+        assert_eq!(located.shard.unwrap().address, server.address);
+        revived.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_length_of_leases_follows_the_settings() {
     let router = TestRouter::start_with(|config| Config { lease_ms: 9_000, ..config }).await;
     let mut server = TestServer::new(1);
@@ -79,6 +106,15 @@ async fn a_prepared_router_registers_servers_before_it_opens_its_port() {
     common::connect(&router).await;
     router.shutdown().await.unwrap();
     assert!(TcpStream::connect(addresses.grpc).await.is_err());
+
+    // A port that was taken in the meantime is an error, and lets go of the data.
+    let prepared = Router::prepare(config(dir.path())).await.unwrap();
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(prepared.addresses().grpc).unwrap();
+    let _taken = socket.listen(1).unwrap();
+    let error = prepared.serve().await.err().unwrap();
+    assert!(matches!(error, Error::Listen { .. }), "{error}");
 
     // A prepared router that is not served lets go of its data as well.
     let prepared = Router::prepare(config(dir.path())).await.unwrap();
