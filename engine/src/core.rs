@@ -10,7 +10,6 @@
 //! - after a failed sync nothing is written any more: the log is poisoned.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -21,7 +20,7 @@ use crate::index::Shard;
 use crate::io::{Disk, LockFile};
 use crate::jobs::Requests;
 use crate::options::Visibility;
-use crate::stats::{Counters, State, Stats, WalStats};
+use crate::stats::{Counters, State, Stats};
 use crate::store::Store;
 use crate::sync::{Held, Stripes, WordIndex};
 use crate::types::{Lsn, Revision};
@@ -36,8 +35,6 @@ pub(crate) struct Core {
     /// Held by a checkpoint, and by whatever changes the shard table.
     pub(crate) checkpointing: Mutex<Committed>,
     pub(crate) identity: Mutex<Identity>,
-    /// The committed `checkpoint_lsn`. Relaxed: for statistics and triggers only.
-    pub(crate) checkpoint_lsn: AtomicU64,
     pub(crate) requests: Requests,
     /// Released last.
     pub(crate) _lock: LockFile,
@@ -103,11 +100,10 @@ impl Core {
 
     /// Statistics.
     pub(crate) fn stats(&self) -> Stats {
-        let checkpoint_lsn = Lsn(self.checkpoint_lsn.load(Ordering::Relaxed));
         Stats {
             state: self.state(),
             counters: self.store.counters.snapshot(),
-            wal: WalStats { checkpoint_lsn, ..self.wal.stats() },
+            wal: self.wal.stats(),
             value_log: self.store.value_log.stats(),
             index: self.store.table.load().stats(),
         }

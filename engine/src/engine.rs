@@ -98,8 +98,8 @@ impl Engine {
 
     /// Makes an empty shard, durably (for [`Sharding::Managed`](crate::Sharding)). The same id,
     /// range and epoch again is a no-op; an overlap is `InvalidArgument`.
-    pub fn create_shard(&self, id: ShardId, range: KeyRange, epoch: u64) -> Result<()> {
-        self.core.create_shard(id, &range, epoch)
+    pub fn create_shard(&self, id: ShardId, range: &KeyRange, epoch: u64) -> Result<()> {
+        self.core.create_shard(id, range, epoch)
     }
 
     /// The value of a key, durable. May wait for disk and log.

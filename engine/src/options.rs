@@ -148,7 +148,7 @@ impl Options {
                 2 * largest
             ));
         }
-        if self.value_segment_bytes < largest || self.value_segment_bytes % 4096 != 0 {
+        if self.value_segment_bytes < largest || !self.value_segment_bytes.is_multiple_of(4096) {
             return wrong(format!(
                 "value_segment_bytes must be whole pages and at least {largest}"
             ));

@@ -84,7 +84,6 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
         wal,
         checkpointing: Mutex::new(committed.clone()),
         identity: Mutex::new(identity),
-        checkpoint_lsn: manifest.checkpoint_lsn.0.into(),
         requests: Requests::default(),
         _lock: lock,
     };

@@ -4,6 +4,8 @@
 //! goes back, and what was acknowledged or read is there after the cut. Each key counts: odd
 //! numbers are puts of that number, even numbers are deletes.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,6 +1,8 @@
 //! Bad input gives one clear error and changes nothing; a directory that is not ours is not
 //! touched.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::path::Path;
 
@@ -202,9 +204,9 @@ fn keys_outside_the_shards_are_not_served() {
     assert_eq!(kind(engine.put(b"k", b"v", &Condition::None).map(drop)), ErrorKind::NotServed);
     assert_eq!(kind(engine.get(b"k").map(drop)), ErrorKind::NotServed);
     let shard = vmemkv_engine::ShardId(5);
-    engine.create_shard(shard, KeyRange::new(b"b".to_vec(), b"m".to_vec()), 3).unwrap();
-    engine.create_shard(shard, KeyRange::new(b"b".to_vec(), b"m".to_vec()), 3).unwrap();
-    let overlap = engine.create_shard(vmemkv_engine::ShardId(6), KeyRange::all(), 3);
+    engine.create_shard(shard, &KeyRange::new(b"b".to_vec(), b"m".to_vec()), 3).unwrap();
+    engine.create_shard(shard, &KeyRange::new(b"b".to_vec(), b"m".to_vec()), 3).unwrap();
+    let overlap = engine.create_shard(vmemkv_engine::ShardId(6), &KeyRange::all(), 3);
     assert_eq!(kind(overlap), ErrorKind::InvalidArgument);
     engine.put(b"k", b"v", &Condition::None).unwrap();
     assert_eq!(kind(engine.get(b"m").map(drop)), ErrorKind::NotServed);

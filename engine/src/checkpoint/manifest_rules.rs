@@ -5,9 +5,11 @@
 
 use super::manifest::Manifest;
 
+type Rule = fn(&Manifest) -> bool;
+
 /// The first rule that does not hold, as a sentence.
 pub(crate) fn check(manifest: &Manifest) -> Result<(), &'static str> {
-    let rules: [(fn(&Manifest) -> bool, &str); 5] = [
+    let rules: [(Rule, &str); 5] = [
         (log_positions_are_ordered, "checkpoint_lsn is above freeze_lsn"),
         (shards_are_ordered_and_disjoint, "shards overlap or are out of order"),
         (instances_are_unique, "an instance is named twice or is not below next_instance"),

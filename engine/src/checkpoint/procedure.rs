@@ -15,7 +15,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use parking_lot::MutexGuard;
@@ -125,7 +124,6 @@ impl Core {
         drop(frozen);
         // 8.
         committed.files = files;
-        self.checkpoint_lsn.store(checkpoint_lsn.0, Ordering::Relaxed);
         self.wal.retire(checkpoint_lsn);
         Counters::add(&counters.value_segments_freed, empty_segments.len() as u64);
         self.store.value_log.free(&empty_segments);

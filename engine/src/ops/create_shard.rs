@@ -25,7 +25,7 @@ impl Core {
         let mut committed = self.checkpointing.lock();
         self.check_writable()?;
         let table = self.store.table.load_full();
-        for shard in table.covering(range) {
+        if let Some(shard) = table.covering(range).first() {
             if shard.id == id && shard.range == *range && shard.epoch == epoch {
                 return Ok(());
             }

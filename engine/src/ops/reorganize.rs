@@ -5,7 +5,6 @@
 //! fails the shard stays frozen, which is readable, and the engine is read-only anyway.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::core::Core;
@@ -13,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::index::Shard;
 use crate::jobs::triggers;
 use crate::stats::Counters;
-use crate::types::{Lsn, ShardId};
+use crate::types::ShardId;
 
 impl Core {
     /// Merges the append regions of one shard, or of all.
@@ -73,9 +72,9 @@ impl Core {
         if triggers::reorganize_is_due(bundle.active.len(), bundle.active.capacity()) {
             self.requests.reorganize(shard);
         }
-        let checkpoint_lsn = Lsn(self.checkpoint_lsn.load(Ordering::Relaxed));
-        let log_bytes = self.wal.appended_lsn().0.saturating_sub(checkpoint_lsn.0);
-        if triggers::checkpoint_is_due(log_bytes, options.checkpoint_wal_bytes) {
+        let log_bytes = self.wal.bytes_since_checkpoint();
+        let tail_bytes = self.store.value_log.tail_bytes_since_base();
+        if triggers::checkpoint_is_due(log_bytes, tail_bytes, options.checkpoint_wal_bytes) {
             self.requests.checkpoint();
         }
     }

@@ -33,6 +33,9 @@ pub(crate) enum Walk {
     Stop,
 }
 
+/// Takes an entry: its key, what the index says, and the guard under which to read it.
+type Visit<'a> = dyn FnMut(&[u8], Slot, &Guard) -> Result<Walk> + 'a;
+
 /// How far a walk came.
 pub(crate) struct Walked {
     /// As in [`ScanChunk`].
@@ -75,7 +78,7 @@ impl Core {
         &self,
         range: &KeyRange,
         reverse: bool,
-        visit: &mut dyn FnMut(&[u8], Slot, &Guard) -> Result<Walk>,
+        visit: &mut Visit<'_>,
     ) -> Result<Walked> {
         let mut words: Vec<WordIndex> = Vec::new();
         let mut last_key: Option<Vec<u8>> = None;

@@ -21,7 +21,6 @@
 //! Lock order: the tail's lock, then the list of freed segments. Neither is held during a wait,
 //! except that a roll to a new segment makes it under the tail's lock.
 // The engine joins the parts later.
-#![cfg_attr(not(test), allow(dead_code))]
 
 mod base;
 #[cfg(test)]
@@ -48,12 +47,9 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-#[allow(unused_imports)] // for the parts that join
-pub(crate) use self::base::{BaseMark, SegmentBase};
+pub(crate) use self::base::SegmentBase;
 pub(crate) use self::location::Location;
-#[allow(unused_imports)]
 pub(crate) use self::read_policy::Access;
-#[allow(unused_imports)]
 pub(crate) use self::tail::Allocation;
 
 use self::mapping::Mapping;
@@ -158,28 +154,4 @@ impl ValueLog {
         stats.free_segments = tail.mapped.len() as u64 - stats.segments + tail.files.len() as u64;
         stats
     }
-
-    /// The segments that are immutable as a whole, and not open: what defragment chooses from.
-    pub(crate) fn base_segments(&self) -> Vec<SegmentUse> {
-        let tail = self.tail.lock();
-        let segments = tail.mapped.iter().filter(|number| tail.open != Some(**number));
-        segments
-            .filter_map(|number| self.segment(*number))
-            .filter(|segment| !segment.free.load(Ordering::Relaxed) && segment.tail_bytes() == 0)
-            .map(|segment| SegmentUse {
-                segment: segment.number,
-                base_bytes: segment.base.load(Ordering::Acquire),
-                live_bytes: segment.live(),
-            })
-            .filter(|found| found.base_bytes > 0)
-            .collect()
-    }
-}
-
-/// How much of a segment is in use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SegmentUse {
-    pub(crate) segment: u32,
-    pub(crate) base_bytes: u32,
-    pub(crate) live_bytes: u64,
 }

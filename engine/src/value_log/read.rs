@@ -57,27 +57,6 @@ impl ValueLog {
         self.base_is_resident(segment, within, location)
     }
 
-    /// Hands the key of a record to `look`, wherever the record is. The key alone has no checksum.
-    pub(crate) fn with_key<R>(
-        &self,
-        location: Location,
-        guard: &Guard,
-        look: impl FnOnce(&[u8]) -> R,
-    ) -> Result<R> {
-        let (segment, within) = self.locate(location)?;
-        let wrong = |what| Error::corrupt(&segment.file.path(), within, what);
-        if !is_base(segment, within, location) {
-            return seqlock::with_key(self.words(location, guard), look).map_err(wrong);
-        }
-        if self.base_is_resident(segment, within, location) {
-            let record = Record::decode(self.bytes(location, false, guard)).map_err(wrong)?;
-            return Ok(look(record.key));
-        }
-        let mut bytes = Vec::new();
-        self.copy_cold(segment, within, location, &mut bytes)?;
-        Ok(look(Record::decode(&bytes).map_err(wrong)?.key))
-    }
-
     /// Hands a whole record, its checksum verified, to `look`: key, value, expiry. From the disk
     /// if it is base. For defragment and export.
     pub(crate) fn with_record<R>(

@@ -31,15 +31,6 @@ impl ValueLog {
         empty
     }
 
-    /// Lets nothing more be allocated in segments that defragment is going to empty.
-    pub(crate) fn seal(&self, segments: &[u32]) {
-        let mut tail = self.tail.lock();
-        tail.with_room.retain(|number| !segments.contains(number));
-        if tail.open.is_some_and(|open| segments.contains(&open)) {
-            tail.open = None;
-        }
-    }
-
     /// Gives segments up for reuse, once no reader can hold a location in them: readers keep a
     /// `crossbeam_epoch` guard from the look-up to the end of the read. `segments` are from the
     /// [`empty_segments`](Self::empty_segments) of a checkpoint that is committed now.

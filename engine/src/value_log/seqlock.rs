@@ -156,26 +156,6 @@ fn copy(words: &[AtomicU64], key: &[u8], out: &mut Vec<u8>) -> Result<u64, &'sta
     Ok(word(3))
 }
 
-/// Hands the key to `look`: it never changes, so the sequence does not matter.
-pub(super) fn with_key<R>(
-    words: &[AtomicU64],
-    look: impl FnOnce(&[u8]) -> R,
-) -> Result<R, &'static str> {
-    let len = usize::from(load(&words[2], Ordering::Relaxed) as u16);
-    if len == 0 || HEADER + len > words.len() * 8 {
-        return Err("a key length beyond the limits");
-    }
-    let (mut short, mut long) = ([0; 128], Vec::new());
-    let key = if len <= short.len() {
-        &mut short[..len]
-    } else {
-        long.resize(len, 0);
-        &mut long[..]
-    };
-    load_bytes(words, HEADER, key);
-    Ok(look(key))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,7 +218,6 @@ mod tests {
         });
         let mut out = Vec::new();
         assert!(read(&words, b"another", &mut out).is_err());
-        with_key(&words, |found| assert_eq!(found, key)).unwrap();
     }
 
     #[test]
@@ -254,7 +233,6 @@ mod tests {
             let new = if i == 0 { old & !(1 << 32) } else { old ^ bit };
             words[i].store(new, Ordering::Relaxed);
             let _ = read(&words, b"key", &mut out);
-            let _ = with_key(&words, <[u8]>::len);
         }
     }
 }

@@ -22,7 +22,9 @@ pub(super) enum BadRecord {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordView<'a> {
     lsn: u64,
+    #[cfg_attr(not(test), expect(dead_code, reason = "replay has used it before this view"))]
     base: u64,
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the results of retried requests"))]
     request: RequestId,
     body: BodyView<'a>,
 }
@@ -94,11 +96,13 @@ impl<'a> RecordView<'a> {
     }
 
     /// What was durable when it was written.
+    #[cfg(test)]
     pub(crate) fn base(&self) -> Lsn {
         Lsn(self.base)
     }
 
     /// Which request it answers.
+    #[cfg(test)]
     pub(crate) fn request(&self) -> RequestId {
         self.request
     }
@@ -171,6 +175,7 @@ impl std::fmt::Debug for Sections<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SectionView<'a> {
     /// Which copy of which shard.
+    #[cfg_attr(not(test), expect(dead_code, reason = "records are routed by key; moves need it"))]
     pub(crate) instance: InstanceId,
     /// The revision of the first operation; operation `i` has `first_revision + i`.
     pub(crate) first_revision: Revision,

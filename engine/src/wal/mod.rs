@@ -65,11 +65,9 @@ use ring::Ring;
 use space::Space;
 
 pub(crate) use commit::Callback;
-pub(crate) use decode::{
-    BodyView, CreateShardView, OpView, Ops, RecordView, SectionView, Sections,
-};
+pub(crate) use decode::{BodyView, RecordView};
 pub(crate) use encode::{Body, Op, Record, Section};
-pub(crate) use inspect::{SegmentSummary, inspect};
+pub(crate) use inspect::inspect;
 pub(crate) use record::{OpKind, RequestId};
 pub(crate) use replay::Replay;
 pub(crate) use reservation::{Permit, Reservation};
@@ -153,7 +151,7 @@ impl Wal {
     /// Waits until everything below `lsn` is durable. `ReadOnly` when the log is poisoned and
     /// `lsn` did not become durable before, `Unavailable` when it was closed before.
     pub(crate) fn wait(&self, lsn: Lsn) -> Result<()> {
-        debug_assert!(lsn <= self.appended_lsn(), "waiting for what nobody has reserved");
+        self.check_reserved(lsn);
         self.shared.commit.wait(lsn.0)
     }
 
@@ -161,7 +159,7 @@ impl Wal {
     /// would return. On the flusher's thread (so it must be quick and must not wait for the log),
     /// or here when the answer is known.
     pub(crate) fn on_durable(&self, lsn: Lsn, callback: Callback) {
-        debug_assert!(lsn <= self.appended_lsn(), "waiting for what nobody has reserved");
+        self.check_reserved(lsn);
         self.shared.commit.on_durable(lsn.0, callback);
     }
 
@@ -177,9 +175,19 @@ impl Wal {
         Lsn(self.shared.reserved.load(Ordering::Acquire))
     }
 
-    /// Bytes of log since `lsn`.
-    pub(crate) fn bytes_since(&self, lsn: Lsn) -> u64 {
-        self.appended_lsn().0.saturating_sub(lsn.0)
+    /// Bytes that replay would read now.
+    pub(crate) fn bytes_since_checkpoint(&self) -> u64 {
+        let checkpoint_lsn = self.shared.checkpoint_lsn.load(Ordering::Relaxed);
+        self.appended_lsn().0.saturating_sub(checkpoint_lsn)
+    }
+
+    /// A wait for an LSN that nobody has reserved would never end, unless the log is poisoned: a
+    /// write that stopped half way leaves such an LSN for its readers.
+    fn check_reserved(&self, lsn: Lsn) {
+        debug_assert!(
+            lsn <= self.appended_lsn() || self.poisoned().is_some(),
+            "waiting for what nobody has reserved"
+        );
     }
 
     /// Takes no more writes, for good: every wait for what is not durable yet, and every later

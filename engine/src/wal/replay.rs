@@ -98,17 +98,20 @@ impl Replay {
     }
 
     /// Where the log ends.
+    #[cfg(test)]
     pub(crate) fn cut(&self) -> Lsn {
         Lsn(self.walk.cut)
     }
 
     /// What lies below is proven durable; what lies between here and the cut is written again by
     /// [`start`](Self::start).
+    #[cfg(test)]
     pub(crate) fn proven(&self) -> Lsn {
         Lsn(self.walk.proven)
     }
 
     /// Records between checkpoint and cut.
+    #[cfg(test)]
     pub(crate) fn records_seen(&self) -> u64 {
         self.walk.records
     }

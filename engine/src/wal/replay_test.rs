@@ -45,7 +45,7 @@ impl Bench {
     /// The segment (made by the newest open) that holds `lsn`, and the offset there.
     fn place_of(&self, lsn: u64) -> (PathBuf, u64) {
         let segments = inspect(&*self.disk).unwrap();
-        let holds = |s: &&super::SegmentSummary| s.start.0 <= lsn && lsn < s.end.0;
+        let holds = |s: &&SegmentSummary| s.start.0 <= lsn && lsn < s.end.0;
         let segment = segments.iter().rev().find(holds).unwrap();
         (self.path(&segment.file), HEADER_BLOCK_BYTES + lsn - segment.start.0)
     }

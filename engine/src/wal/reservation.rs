@@ -42,6 +42,7 @@ impl<'wal> Permit<'wal> {
     }
 
     /// Bytes that it stands for.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
@@ -83,11 +84,13 @@ pub(crate) struct Reservation<'wal> {
 
 impl Reservation<'_> {
     /// Where the record starts.
+    #[cfg(test)]
     pub(crate) fn start(&self) -> Lsn {
         Lsn(self.start)
     }
 
     /// Where it ends: the write's ticket.
+    #[cfg(test)]
     pub(crate) fn end(&self) -> Lsn {
         Lsn(self.end)
     }

@@ -2,6 +2,8 @@
 //!
 //! Invariant: `durable` plus the first `k` of `pending`, for some `k`, is what a crash leaves.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -70,7 +70,7 @@ fn settle(
         }
         None if born => {
             engine
-                .create_shard(ShardId(id), range, epoch)
+                .create_shard(ShardId(id), &range, epoch)
                 .map_err(|error| Failure::disk(&error))?;
             tracing::info!(shard_id = id, epoch, "shard made");
             Ok(ShardState::Unconfirmed)
