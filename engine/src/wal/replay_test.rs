@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::inspect::SegmentSummary;
 use super::segment::{HEADER_BLOCK_BYTES, SegmentHeader};
 use super::testing::{append, contents, open, options, os_disk, replay, write};
 use super::{Body, Op, Record, RequestId, Section, Wal, inspect};
