@@ -44,6 +44,7 @@ impl<'a> CellRef<'a> {
             let before = self.sequence.0.load(Ordering::Acquire);
             if before & 1 == 0 {
                 let payload = self.payload.load(Ordering::Relaxed);
+                super::race_window();
                 let tag = self.tag.load(Ordering::Relaxed);
                 // Acquire fence: pairs with the Release fence in `store`. If either load above got
                 // a newer entry's part, the load below gets that writer's odd number or a later
@@ -86,6 +87,7 @@ impl<'a> CellRef<'a> {
         fence(Ordering::Release);
         let was = Tag::trusted(self.tag.load(Ordering::Relaxed)).is_tombstone();
         self.payload.store(entry.payload, Ordering::Relaxed);
+        super::race_window();
         self.tag.store(entry.tag.bits(), Ordering::Relaxed);
         // Release: pairs with the Acquire loads in `load` and in the next `store`.
         self.sequence.0.store(now.wrapping_add(2), Ordering::Release);
@@ -112,12 +114,14 @@ fn relax(spins: &mut u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::test_keys::{StopOnDrop, yield_in_race_windows};
     use std::sync::atomic::AtomicBool;
 
     /// Two keys under one lock, two writers, readers: each entry is whole, and is one of its own
     /// key's.
     #[test]
     fn an_entry_is_never_torn() {
+        const LAST: u64 = 20_000;
         let sequence = Sequence::default();
         let payloads = [AtomicU64::new(0), AtomicU64::new(0)];
         let tags = [AtomicU8::new(0), AtomicU8::new(0)];
@@ -136,11 +140,15 @@ mod tests {
             }
             let writers: Vec<_> = (0..2)
                 .map(|key| {
-                    scope.spawn(move || (1..=150_000).for_each(|n| cell(key).store(entry(key, n))))
+                    scope.spawn(move || {
+                        yield_in_race_windows();
+                        (1..=LAST).for_each(|n| cell(key).store(entry(key, n)));
+                    })
                 })
                 .collect();
             for _ in 0..2 {
                 scope.spawn(|| {
+                    yield_in_race_windows();
                     while !stop.load(Ordering::Relaxed) {
                         for key in 0..2 {
                             let got = cell(key).load();
@@ -156,13 +164,13 @@ mod tests {
                     }
                 });
             }
-            let stopping = super::super::test_keys::StopOnDrop(&stop);
+            let stopping = StopOnDrop(&stop);
             for writer in writers {
                 writer.join().unwrap();
             }
             drop(stopping);
         });
-        assert_eq!(cell(0).load(), entry(0, 150_000));
+        assert_eq!(cell(0).load(), entry(0, LAST));
         let dead = (0..2).filter(|&key| cell(key).load().is_tombstone()).count();
         assert_eq!(tombstones.load(Ordering::Relaxed), dead);
     }

@@ -77,3 +77,11 @@ pub(crate) use sorted_region::{SortedBuilder, SortedCursor, SortedRegion};
 pub(crate) fn key_hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)
 }
+
+/// Marks a place where another thread may come between. Does nothing, except in tests that ask for
+/// it, which then switch threads there.
+#[inline(always)]
+fn race_window() {
+    #[cfg(test)]
+    test_keys::yield_if_asked();
+}

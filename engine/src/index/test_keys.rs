@@ -1,5 +1,6 @@
 //! Keys that are hard on an index, and a generator of numbers that a seed repeats.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,6 +18,21 @@ impl Random {
 
     pub(super) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
+    }
+}
+
+thread_local! {
+    static YIELD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on this thread switches at every race window.
+pub(super) fn yield_in_race_windows() {
+    YIELD.set(true);
+}
+
+pub(super) fn yield_if_asked() {
+    if YIELD.get() {
+        std::thread::yield_now();
     }
 }
 

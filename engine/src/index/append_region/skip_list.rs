@@ -77,6 +77,7 @@ impl SkipList {
                 if level == 0 {
                     node.prev().store(before.as_ptr(), Ordering::Relaxed);
                 }
+                crate::index::race_window();
                 // Release: pairs with the Acquire load in `follow`. Relaxed on failure: the value
                 // is not used, `walk` loads it again.
                 let linked = before.next(level).compare_exchange(
@@ -149,5 +150,69 @@ impl SkipList {
     /// Memory of the nodes in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.arena.used_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::test_keys::yield_in_race_windows;
+
+    fn keys(list: &SkipList, level: usize) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        let mut at = list.head();
+        while let Some(next) = list.follow(at.next(level)) {
+            keys.push(next.key().to_vec());
+            at = next;
+        }
+        keys
+    }
+
+    #[test]
+    fn a_stale_back_link_is_no_obstacle() {
+        let list = SkipList::new();
+        let nodes: Vec<_> =
+            (0..10u8).map(|n| list.insert(&[n], Entry::value(0), u64::MAX)).collect();
+        for n in 1..10 {
+            for stale in 0..n {
+                nodes[n].prev().store(nodes[stale].as_ptr(), Ordering::Release);
+                assert!(list.before(nodes[n]) == Some(nodes[n - 1]));
+            }
+            nodes[n].prev().store(list.head().as_ptr(), Ordering::Release);
+            assert!(list.before(nodes[n]) == Some(nodes[n - 1]));
+        }
+        assert!(list.before(nodes[0]).is_none());
+    }
+
+    /// Threads insert neighbours at the same time, on several levels.
+    #[test]
+    fn neighbours_inserted_at_once_stay_in_order() {
+        const THREADS: u32 = 4;
+        const EACH: u32 = 2000;
+        let list = SkipList::new();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let list = &list;
+                scope.spawn(move || {
+                    yield_in_race_windows();
+                    for n in (0..EACH).rev() {
+                        let mut key = (n * THREADS + thread).to_le_bytes();
+                        key.reverse();
+                        list.insert(&key, Entry::value(0), 1 << (n % 8));
+                    }
+                });
+            }
+        });
+        assert_eq!(keys(&list, 0).len(), (THREADS * EACH) as usize);
+        for level in 0..MAX_HEIGHT {
+            assert!(keys(&list, level).is_sorted_by(|a, b| a < b), "level {level}");
+        }
+        let mut node = list.last();
+        let mut count = 0;
+        while let Some(at) = node {
+            count += 1;
+            node = list.before(at);
+        }
+        assert_eq!(count, THREADS * EACH);
     }
 }
