@@ -58,6 +58,9 @@ impl Deadline {
 
     /// Waits for `work` until the deadline; none: it has passed.
     pub(crate) async fn bound<T>(self, work: impl Future<Output = T>) -> Option<T> {
+        if self.has_passed() {
+            return None;
+        }
         match self.0 {
             Some(at) => tokio::time::timeout_at(at, work).await.ok(),
             None => Some(work.await),

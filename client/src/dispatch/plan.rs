@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use vmemkv_proto::ErrorKind;
+use vmemkv_proto::v1::routing_error::Kind;
 
 use super::core::Core;
 use super::failure::Failure;
 use crate::channel_pool::Connection;
 use crate::deadline::Deadline;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::retry::{Cause, Retry};
 use crate::routes::Route;
-use vmemkv_proto::v1::routing_error::Kind;
 
 /// Redirects that are followed without a wait.
 const FREE_REDIRECTS: u32 = 4;
@@ -34,6 +35,8 @@ pub(crate) struct Plan {
     write: bool,
     redirects: u32,
     rounds: u32,
+    /// The last failure after which another attempt was made.
+    last: Option<Error>,
 }
 
 impl Plan {
@@ -45,6 +48,7 @@ impl Plan {
             write,
             redirects: 0,
             rounds: 0,
+            last: None,
         }
     }
 
@@ -63,6 +67,7 @@ impl Plan {
         self.retry.reset();
         self.redirects = 0;
         self.rounds = 0;
+        self.last = None;
     }
 
     /// The route for a key; look-ups that fail are retried.
@@ -76,7 +81,7 @@ impl Plan {
                 Err(error) => error,
             };
             let failure = Failure::of_wire(&error.to_wire(), false);
-            let Some(cause) = failure.cause() else { return Err(error) };
+            let Some(cause) = failure.cause() else { return Err(self.verdict(error)) };
             self.wait(cause, failure.retry_after(), error).await?;
         }
     }
@@ -98,8 +103,9 @@ impl Plan {
         failure: &Failure,
     ) -> Result<()> {
         let Some(cause) = failure.cause().filter(|_| failure.may_retry(self.write)) else {
-            return Err(failure.error().clone());
+            return Err(self.verdict(failure.error().clone()));
         };
+        self.last = Some(failure.error().clone());
         if let Some(routing) = failure.routing() {
             self.core.table.learn(&routing.shards, routing.map_version);
         }
@@ -123,6 +129,13 @@ impl Plan {
         Ok(())
     }
 
+    /// What to tell of an error that ends it all: of a lack of time for another attempt, why the one
+    /// before had failed.
+    fn verdict(&self, error: Error) -> Error {
+        let late = error.kind() == ErrorKind::DeadlineExceeded && !error.is_unknown();
+        self.last.clone().filter(|_| late).unwrap_or(error)
+    }
+
     fn asks_routers(&self, failure: &Failure) -> bool {
         // Somebody else answers at this address, and does not know who should.
         let stranger = failure.routing().is_some_and(|routing| {
@@ -133,12 +146,7 @@ impl Plan {
     }
 
     /// Waits as the cause's curve says, or gives up with the error.
-    async fn wait(
-        &mut self,
-        cause: Cause,
-        asked: Option<Duration>,
-        error: crate::error::Error,
-    ) -> Result<()> {
+    async fn wait(&mut self, cause: Cause, asked: Option<Duration>, error: Error) -> Result<()> {
         match self.retry.next(cause, asked, self.deadline) {
             Some(wait) => {
                 tokio::time::sleep(wait).await;

@@ -68,6 +68,9 @@ pub(crate) async fn call<U: Unary>(
 async fn once<U: Unary>(plan: &Plan, route: &Route, request: U) -> Result<U::Answer, Failure> {
     let connection = plan.connect(route).await?;
     let deadline = plan.deadline();
+    if deadline.has_passed() {
+        return Err(Failure::not_sent(Deadline::passed(U::NAME)));
+    }
     let client = limited!(KvClient::new(connection.channel()));
     let mut answer = std::pin::pin!(U::send(client, timed(request, deadline)));
     let mut early = None;

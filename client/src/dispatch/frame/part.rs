@@ -65,6 +65,9 @@ impl<K: FrameKind> Part<K> {
             return Err(Failure::of_lag("an empty part"));
         };
         let connection = plan.connect(first).await?;
+        if plan.deadline().has_passed() {
+            return Err(Failure::not_sent(Deadline::passed(K::NAME)));
+        }
         let mut routes: Vec<v1::RouteHint> = Vec::new();
         for hint in members.iter().filter_map(|(_, route)| route.hint()) {
             if !routes.contains(&hint) {

@@ -198,18 +198,18 @@ impl<K: FrameKind> FrameRun<K> {
                 }
                 Err(failure) => {
                     let Some(route) = self.parts[owner].waiting_route() else {
-                        return self.fail(index, &failure);
+                        return self.fail(index, failure.error());
                     };
                     (failure, route, false)
                 }
             };
             let key = K::key(&self.ops[index]).clone();
-            if self.plan.after(&key, &route, &failure).await.is_err() {
-                return if came {
-                    self.give(owner, index)
-                } else {
-                    self.fail_waiting(owner, index, &failure)
-                };
+            if let Err(error) = self.plan.after(&key, &route, &failure).await {
+                if came {
+                    return self.give(owner, index);
+                }
+                self.parts[owner].skip_waiting();
+                return self.fail(index, &error);
             }
             let extra = self.extra.clone();
             let again = if came {
@@ -233,30 +233,27 @@ impl<K: FrameKind> FrameRun<K> {
     /// Gives a result that has come.
     fn give(&mut self, owner: usize, index: usize) -> K::Result {
         let Some(ready) = self.parts[owner].pop() else {
-            return self.fail(index, &Failure::of_lag("the result was lost"));
+            return self.fail(index, Failure::of_lag("the result was lost").error());
         };
         debug_assert_eq!(ready.index, index);
         match K::error(&ready.result) {
-            Some(error) => self.note(index, &Failure::of_wire(error, K::WRITE)),
+            Some(error) => {
+                let failure = Failure::of_wire(error, K::WRITE);
+                self.note(index, failure.error());
+            }
             None => self.plan.progressed(),
         }
         ready.result
     }
 
-    /// Gives the failure of a part to one of its operations, the first that waits.
-    fn fail_waiting(&mut self, owner: usize, index: usize, failure: &Failure) -> K::Result {
-        self.parts[owner].skip_waiting();
-        self.fail(index, failure)
-    }
-
-    fn fail(&mut self, index: usize, failure: &Failure) -> K::Result {
-        self.note(index, failure);
-        K::failed(failure.error().to_wire())
+    fn fail(&mut self, index: usize, error: &Error) -> K::Result {
+        self.note(index, error);
+        K::failed(error.to_wire())
     }
 
     /// Remembers a write whose outcome is unknown.
-    fn note(&mut self, index: usize, failure: &Failure) {
-        if K::WRITE && failure.error().is_unknown() {
+    fn note(&mut self, index: usize, error: &Error) {
+        if K::WRITE && error.is_unknown() {
             self.unresolved.insert(K::key(&self.ops[index]).clone());
         }
     }
