@@ -115,6 +115,6 @@ expect "nodes" "${answer}" 'len(a["nodes"]) == 1'
 answer=$(call "${server}" vmemkv.v1.NodeAdmin/GetStats '{}')
 expect "statistics" "${answer}" 'a["state"] == "healthy" and int(a["operations"]["puts"]) >= 2'
 answer=$(call "${server}" vmemkv.v1.NodeAdmin/Checkpoint '{}')
-expect "checkpoint" "${answer}" 'int(a["checkpointId"]) >= 1'
+expect "checkpoint" "${answer}" 'int(a["checkpointLsn"]) >= 1'
 
 echo "grpcurl_test: passed"
