@@ -36,8 +36,6 @@
 //! concurrent set is lost by neither. A flag is never cleared. What is set on the old region by a
 //! late writer is seen after the pass, in the frozen region's flag.
 
-#![allow(dead_code, unused_imports)] // until the operations join the layers
-
 mod append_region;
 mod bundle;
 mod cell;
@@ -61,16 +59,13 @@ mod shard_table_test;
 #[cfg(test)]
 mod test_keys;
 
-pub(crate) use append_region::{AppendCursor, AppendRegion};
-pub(crate) use bundle::{Bundle, Found, Place};
-pub(crate) use cell::CellRef;
-pub(crate) use entry::{Entry, Slot, Tag};
+pub(crate) use bundle::Bundle;
+pub(crate) use entry::{Entry, Slot};
 pub(crate) use index_file::{Meta, decode, encode};
-pub(crate) use merge::{merge, merge_into};
-pub(crate) use range_iter::{RangeItem, RangeIter};
-pub(crate) use shard::{MIN_APPEND_CAPACITY, Shard};
+pub(crate) use range_iter::RangeIter;
+pub(crate) use shard::Shard;
 pub(crate) use shard_table::ShardTable;
-pub(crate) use sorted_region::{SortedBuilder, SortedCursor, SortedRegion};
+pub(crate) use sorted_region::SortedRegion;
 
 /// The hash of a key that regions and filters use. Compute it once per operation.
 #[inline]

@@ -23,6 +23,7 @@ pub(crate) struct RangeItem<'k> {
     /// The entry, loaded when it was met.
     pub(crate) entry: Entry,
     /// Where it was met.
+    #[cfg_attr(not(test), expect(dead_code, reason = "defragment asks for it"))]
     pub(crate) place: Place,
 }
 

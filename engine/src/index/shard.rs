@@ -130,6 +130,7 @@ impl Shard {
     /// then merges and publishes each.
     ///
     /// Fails when the shard is frozen, or `key` does not cut its range in two.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the engine's split comes next"))]
     pub(crate) fn split(
         &self,
         key: &[u8],

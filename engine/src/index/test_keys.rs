@@ -133,8 +133,8 @@ macro_rules! any_cursor {
         }
     };
 }
-any_cursor!(super::AppendCursor<'_>);
-any_cursor!(super::SortedCursor<'_>);
+any_cursor!(super::append_region::AppendCursor<'_>);
+any_cursor!(super::sorted_region::SortedCursor<'_>);
 
 /// Checks a cursor over `expected` (ascending), whole and from each of `bounds`, both ways.
 pub(super) fn check_cursor(

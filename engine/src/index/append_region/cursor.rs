@@ -19,6 +19,7 @@ impl<'a> AppendCursor<'a> {
     }
 
     /// To the first entry.
+    #[cfg(test)]
     pub(crate) fn seek_first(&mut self) {
         self.at = self.region.list.first();
     }

@@ -22,6 +22,7 @@ pub(crate) use cursor::AppendCursor;
 
 use super::cell::CellRef;
 use super::entry::Entry;
+#[cfg(test)]
 use super::key_hash;
 use hash_index::HashIndex;
 use skip_list::SkipList;
@@ -53,6 +54,7 @@ impl AppendRegion {
     }
 
     /// The cell of a key.
+    #[cfg(test)]
     pub(crate) fn find(&self, key: &[u8]) -> Option<CellRef<'_>> {
         self.find_hashed(key_hash(key), key)
     }
@@ -85,6 +87,7 @@ impl AppendRegion {
 
     /// Adds a key that is not in the region, using up one reservation. The caller holds the key's
     /// stripe.
+    #[cfg(test)]
     pub(crate) fn insert(&self, key: &[u8], entry: Entry) {
         self.insert_hashed(key_hash(key), key, entry);
     }
@@ -132,11 +135,13 @@ impl AppendRegion {
     }
 
     /// Entries that are tombstones.
+    #[cfg(test)]
     pub(crate) fn tombstones(&self) -> usize {
         self.tombstones.load(Ordering::Relaxed)
     }
 
     /// Entries reserved, whether inserted or not: what triggers look at.
+    #[cfg(test)]
     pub(crate) fn reserved(&self) -> usize {
         self.reserved.load(Ordering::Relaxed)
     }

@@ -101,6 +101,7 @@ impl SkipList {
     }
 
     /// The first node.
+    #[cfg(test)]
     pub(super) fn first(&self) -> Option<NodeRef<'_>> {
         self.follow(self.head().next(0))
     }

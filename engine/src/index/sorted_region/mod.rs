@@ -25,6 +25,7 @@ pub(crate) use cursor::SortedCursor;
 
 use super::cell::CellRef;
 use super::filter::Filter;
+#[cfg(test)]
 use super::key_hash;
 use heads::Heads;
 
@@ -52,6 +53,7 @@ impl SortedRegion {
     }
 
     /// The cell of a key.
+    #[cfg(test)]
     pub(crate) fn find(&self, key: &[u8]) -> Option<CellRef<'_>> {
         self.find_hashed(key_hash(key), key)
     }
