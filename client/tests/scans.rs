@@ -143,3 +143,27 @@ async fn ranges_are_summed_up_and_removed_across_shards() {
     assert_eq!(client.delete_range("b".."a").await.unwrap(), 0);
     assert_eq!(client.delete_range(..).await.unwrap(), 35);
 }
+
+#[tokio::test]
+async fn unread_scans_do_not_stall_their_connection() {
+    let fake = Fake::start(1, true).await;
+    {
+        let mut state = fake.state.lock();
+        for n in 0..200 {
+            state.data.insert(format!("key{n:05}").into(), vec![1; 64 << 10].into());
+        }
+        state.chunk = 16;
+    }
+    let builder = Client::builder().addresses(fake.router.as_str()).connections_per_node(1);
+    let client = builder.connect().await.unwrap();
+    let mut unread = Vec::new();
+    for _ in 0..50 {
+        let mut scan = client.scan(..).stream();
+        scan.try_next().await.unwrap();
+        unread.push(scan);
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let quick = client.with_deadline(Duration::from_secs(1));
+    assert!(quick.get("key00100").await.unwrap().is_some());
+    assert_eq!(unread.pop().unwrap().try_collect::<Vec<_>>().await.unwrap().len(), 199);
+}
