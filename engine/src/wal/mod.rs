@@ -14,10 +14,10 @@
 //!   the header of a newer segment above the end of the log proves that something was lost;
 //! - after the first failed write or sync nothing is written, synced or acknowledged any more.
 //!
-//! `record` framing and checksums · `encode`, `decode` bodies · `segment` files and their header ·
-//! `ring` memory · `space` waiting for it · `reservation` permit, reserve, publish · `parker`,
-//! `flusher` the thread · `commit` waiters · `retention` live and free segments · `reader`
-//! streaming · `walk` the torn-tail rule · `replay`, `reopen` recovery · `inspect` reading only.
+//! `record` framing and checksums, `encode`, `decode` bodies, `segment` files and their header
+//! `ring` memory, `space` waiting for it, `reservation` permit, reserve, publish, `parker`,
+//! `flusher` the thread, `commit` waiters, `retention` live and free segments, `reader`
+//! streaming, `walk` the torn-tail rule, `replay`, `reopen` recovery, `inspect` reading only.
 
 mod commit;
 mod decode;

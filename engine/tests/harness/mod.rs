@@ -4,16 +4,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod compare;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use compare::{check_scan, contents, difference, set};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use vmemkv_engine::io::testing::{CrashDisk, PowerCut};
 use vmemkv_engine::{
     Condition, Engine, KeyRange, Lsn, Operation, Options, ScanOptions, TryGet, Written,
 };
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Keys with their new values; `None` removes.
 type Change = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
@@ -264,10 +267,8 @@ impl Run {
     }
 
     fn next_dir(&mut self) -> std::path::PathBuf {
-        let old = self._folder.path().join((self.next_dir - 1).to_string());
         let dir = self._folder.path().join(self.next_dir.to_string());
         self.next_dir += 1;
-        let _ = old;
         dir
     }
 
@@ -324,67 +325,4 @@ impl Run {
         let engine = Engine::open_on(self.disk.clone(), self.options.clone());
         self.engine = Some(engine.unwrap_or_else(|error| panic!("{at}: open: {error:?}")));
     }
-}
-
-fn set(model: &mut Model, key: &[u8], value: Option<&Vec<u8>>) {
-    match value {
-        Some(value) => model.insert(key.to_vec(), value.clone()),
-        None => model.remove(key),
-    };
-}
-
-/// Everything that the engine holds.
-pub(crate) fn contents(engine: &Engine) -> Model {
-    let mut options = ScanOptions::default();
-    let mut found = Model::new();
-    loop {
-        let chunk = engine.scan(&options).unwrap();
-        found.extend(chunk.entries);
-        if chunk.done {
-            return found;
-        }
-        options.range.start = chunk.covered_to;
-    }
-}
-
-fn difference(found: &Model, expected: &Model) -> String {
-    let missing: Vec<_> = expected.keys().filter(|key| !found.contains_key(*key)).take(3).collect();
-    let extra: Vec<_> = found.keys().filter(|key| !expected.contains_key(*key)).take(3).collect();
-    let other = |key: &&Vec<u8>| found.get(*key).is_some_and(|value| *value != expected[*key]);
-    let other: Vec<_> = expected.keys().filter(other).take(3).collect();
-    let show = |keys: Vec<&Vec<u8>>| {
-        keys.iter().map(|key| key.escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
-    };
-    format!("missing [{}] extra [{}] changed [{}]", show(missing), show(extra), show(other))
-}
-
-fn check_scan(engine: &Engine, model: &Model, options: &ScanOptions, at: &str) {
-    let mut expected: Vec<_> =
-        model.iter().filter(|(key, _)| options.range.contains(key)).collect();
-    if options.reverse {
-        expected.reverse();
-    }
-    if options.limit != 0 {
-        expected.truncate(options.limit);
-    }
-    let mut found = Vec::new();
-    let mut rest = options.clone();
-    loop {
-        let chunk = engine.scan(&rest).unwrap();
-        found.extend(chunk.entries);
-        if chunk.done {
-            break;
-        }
-        if options.reverse {
-            rest.range.end = chunk.covered_to;
-        } else {
-            rest.range.start = chunk.covered_to;
-        }
-        if options.limit != 0 {
-            rest.limit = options.limit - found.len();
-        }
-    }
-    let value = |value: &Vec<u8>| if options.keys_only { Vec::new() } else { value.clone() };
-    let expected: Vec<_> = expected.into_iter().map(|(k, v)| (k.clone(), value(v))).collect();
-    assert!(found == expected, "{at}: {options:?}");
 }

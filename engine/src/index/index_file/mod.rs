@@ -1,16 +1,16 @@
 //! The T1 file: one shard's sorted region as of a checkpoint. All numbers little-endian.
 //!
 //! ```text
-//! header  magic "VMKVT1\0\0" · version u32 = 1 · length of the header u32 (with its crc)
-//!         shard u64 · instance u64 · epoch u64 · checkpoint u64 · entries u64
-//!         length of range start u32 · of range end u32 · start · end · crc32
-//! blocks  each: length of the body u32 (never 0) · crc32
-//!         body: entries u16 · prefix length u16 · tags u8 * n · payloads u64 * n
-//!               · suffix ends u16 * n · prefix · suffixes
+//! header  magic "VMKVT1\0\0", version u32 = 1, length of the header u32 (with its crc)
+//!         shard u64, instance u64, epoch u64, checkpoint u64, entries u64
+//!         length of range start u32, of range end u32, start, end, crc32
+//! blocks  each: length of the body u32 (never 0), crc32
+//!         body: entries u16, prefix length u16, tags u8 * n, payloads u64 * n
+//!              , suffix ends u16 * n, prefix, suffixes
 //! end     u32 = 0
-//! filter  length u64 (0 = none) · crc32 · lines of 64 bytes
-//! footer  magic "VMKVT1END" padded to 16 · blocks u64 · entries u64 · length of the file u64
-//!         · crc32
+//! filter  length u64 (0 = none), crc32, lines of 64 bytes
+//! footer  magic "VMKVT1END" padded to 16, blocks u64, entries u64, length of the file u64
+//!        , crc32
 //! ```
 //!
 //! Invariants: every crc32 behind the header begins with the header's crc32 and a running number,
