@@ -163,7 +163,6 @@ struct Service {
 
 /// Starts both, the router's gRPC port last.
 async fn start(settings: Settings) -> Result<Service> {
-    warn_if_open("router.listen", settings.router.listen);
     warn_if_open("server.listen", settings.server.listen);
     let prepared = Router::prepare(settings.router).await.map_err(|error| {
         router::failure(&error)

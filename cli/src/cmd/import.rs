@@ -205,8 +205,12 @@ async fn send(
         if tally.entries.is_multiple_of(64) {
             progress.update(tally.next.offset, tally.entries);
         }
-        if let Some(saver) = saver.as_mut().filter(|saver| saver.saved.elapsed() >= SAVE_EVERY) {
-            saver.save(tally)?;
+        let due = saver.as_mut().filter(|saver| saver.saved.elapsed() >= SAVE_EVERY);
+        if let Some(Err(failure)) = due.map(|saver| saver.save(tally)) {
+            // An input on a read-only medium is still an input.
+            let warning = failure.with_hint("the import goes on, but cannot be resumed");
+            context.output.note(format!("warning: {warning}"));
+            *saver = None;
         }
     }
     match flow.broken_line() {

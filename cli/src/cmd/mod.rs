@@ -52,8 +52,13 @@ pub async fn run(command: Command, context: &Context) -> Result {
     let Some(timeout) = context.globals.timeout else { return run_client(&command, context).await };
     tokio::time::timeout(timeout, run_client(&command, context)).await.unwrap_or_else(|_| {
         let message = format!("not done within --timeout ({} ms)", timeout.as_millis());
-        Err(Failure::failed(message)
-            .with_hint("whether a write was stored is unknown; raise --timeout"))
+        let writes = matches!(command, Command::Put(_) | Command::Delete(_) | Command::Import(_));
+        let hint = if writes {
+            "what was stored is unknown, so read it back; or raise --timeout"
+        } else {
+            "the service may be busy or stopped; raise --timeout to wait longer"
+        };
+        Err(Failure::failed(message).with_hint(hint))
     })
 }
 

@@ -12,7 +12,7 @@ use vmemkv_proto::v1;
 use vmemkv_router::Router;
 
 use super::node_target::parse_id;
-use super::server::{load, path_text, warn_if_open};
+use super::server::{load, path_text};
 use crate::config::FlagSettings;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
@@ -111,8 +111,6 @@ impl RouterArgs {
 pub async fn run(args: &RouterArgs, context: &Context) -> Result {
     let mut signals = EndSignals::listen()?;
     let config = load(args.config.as_deref(), args.flags(), context)?.settings.router;
-    warn_if_open("router.listen", config.listen);
-    warn_if_open("router.raft_listen", config.raft_listen);
     let data = config.data.clone();
     let router = tokio::select! {
         router = Router::start(config) => router.map_err(|error| failure(&error))?,

@@ -116,7 +116,7 @@ pub(super) fn load(
     Ok(loaded)
 }
 
-/// Plaintext on an interface that others reach is worth a word.
+/// Plaintext on an interface that others reach is worth a word. (A router says it by itself.)
 pub(super) fn warn_if_open(setting: &str, address: SocketAddr) {
     if !address.ip().is_loopback() {
         tracing::warn!(

@@ -153,6 +153,43 @@ fn an_interrupted_import_goes_on_where_it_stopped() {
 }
 
 #[test]
+fn an_import_goes_on_after_the_service_was_killed() {
+    let service = Service::start();
+    write(&service.path("in.jsonl"), lines(20_000, 200));
+    let state = service.path("in.jsonl.vmemkv-import");
+    let import = service
+        .command(&["import", "in.jsonl", "--batch", "8"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let since = Instant::now();
+    while !state.exists() {
+        assert!(since.elapsed() < Duration::from_secs(30), "no state file");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let dir = service.kill();
+    let error = Run::of(&import.wait_with_output().unwrap()).fails(1);
+    assert!(error.contains("--resume"), "{error}");
+    let service = Service::start_in(dir, &[]);
+    let done = service.run(&["import", "in.jsonl", "--resume", "--json"]).json();
+    let (skipped, entries) = (done["skipped"].as_u64(), done["entries"].as_u64());
+    assert_eq!(skipped.unwrap() + entries.unwrap(), 20_000);
+    assert!(skipped > Some(0));
+    assert_eq!(service.run(&["count"]).ok(), "20000\n");
+}
+
+#[test]
+fn an_import_without_a_place_for_its_state_goes_on() {
+    let service = Service::start();
+    write(&service.path("in.jsonl"), lines(20_000, 200));
+    let run = service.run(&["import", "in.jsonl", "--batch", "8", "--resume-file", "no/such/dir"]);
+    assert!(run.err.contains("cannot be resumed"), "{run:?}");
+    run.ok();
+    assert_eq!(service.run(&["count"]).ok(), "20000\n");
+}
+
+#[test]
 fn an_interrupted_export_goes_on_where_it_stopped() {
     let service = Service::start();
     let text = lines(1000, 100);

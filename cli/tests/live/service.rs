@@ -88,6 +88,17 @@ impl Service {
     pub(crate) fn stop(mut self) -> tempfile::TempDir {
         self.signal("TERM");
         assert!(self.wait().success());
+        self.into_dir()
+    }
+
+    /// The same with SIGKILL.
+    pub(crate) fn kill(mut self) -> tempfile::TempDir {
+        self.signal("KILL");
+        assert!(!self.wait().success());
+        self.into_dir()
+    }
+
+    fn into_dir(mut self) -> tempfile::TempDir {
         std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
     }
 }
