@@ -143,7 +143,8 @@ impl Engine {
         self.core.checksum(range, cancelled)
     }
 
-    /// Waits until the log is durable up to `lsn`; `ReadOnly` if it never will be.
+    /// Waits until the log is durable up to `lsn`; `ReadOnly` if it never will be,
+    /// `InvalidArgument` if it is no LSN of this log.
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
         self.core.wal.wait(lsn)
     }

@@ -84,6 +84,14 @@ impl Error {
     }
 }
 
+impl Error {
+    /// A sync of `file` failed, whatever for. Never [`ErrorKind::DiskFull`]: what was to be durable
+    /// may be half there, and a second try may succeed although it is not.
+    pub fn sync(file: impl Into<PathBuf>, error: &io::Error) -> Self {
+        Self::new(ErrorKind::Io, format!("cannot sync {}: {error}", file.into().display()))
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

@@ -10,6 +10,8 @@
 mod api;
 mod checkpoint;
 mod core;
+#[cfg(test)]
+mod core_test;
 mod directory;
 mod engine;
 mod error;

@@ -64,7 +64,10 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
 
     identity.boot += 1;
     identity::store(&*disk, &identity)?;
-    let names = disk.list(Path::new("t1")).unwrap_or_default();
+    // Without the list a number could be used twice.
+    let names = disk
+        .list(Path::new("t1"))
+        .map_err(|error| Error::io("list", disk.root().join("t1"), &error))?;
     let last_attempt = highest_attempt(&names).max(manifest.checkpoint);
     let committed = Committed {
         next_attempt: CheckpointId(last_attempt.0 + 1),

@@ -32,3 +32,5 @@ pub(crate) struct Committed {
 
 #[cfg(test)]
 mod manifest_test;
+#[cfg(test)]
+mod slow_writer_test;

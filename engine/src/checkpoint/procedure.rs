@@ -1,5 +1,5 @@
 //! The checkpoint, step by step. A crash before step 7 leaves the last checkpoint and a log that
-//! reaches back to it; files that no manifest names are removed by the next checkpoint or open.
+//! reaches back to it; files that no manifest names are removed by the next open.
 //!
 //! 1. `checkpoint_lsn :=` the reserved end of the log; note the value segments that are empty.
 //! 2. Freeze every dirty shard, pass the stripes; `freeze_lsn :=` the reserved end.
@@ -44,6 +44,11 @@ impl Core {
         let attempt = committed.next_attempt;
         committed.next_attempt = CheckpointId(attempt.0 + 1);
         let result = self.attempt(attempt, &mut committed);
+        if result.is_err() && self.wal.poisoned().is_none() {
+            // Nothing was renamed: the files of this attempt are nobody's, and on a full disk they
+            // are what the next attempt lacks. Poisoned, the new manifest may be there: keep all.
+            remove_unnamed(self, &committed);
+        }
         let counters = &self.store.counters;
         Counters::add(
             if result.is_ok() { &counters.checkpoints } else { &counters.checkpoints_failed },
@@ -157,13 +162,13 @@ impl Core {
             Ok(())
         })?;
         Counters::add(&self.store.counters.checkpoint_index_bytes, offset);
-        file.sync().map_err(|error| self.poisoned_by(Error::io("sync", file.path(), &error)))
+        file.sync().map_err(|error| self.poisoned_by(Error::sync(file.path(), &error)))
     }
 
     fn sync_dir(&self, folder: &str) -> Result<()> {
-        self.disk.sync_dir(Path::new(folder)).map_err(|error| {
-            self.poisoned_by(Error::io("sync", self.disk.root().join(folder), &error))
-        })
+        self.disk
+            .sync_dir(Path::new(folder))
+            .map_err(|error| self.poisoned_by(Error::sync(self.disk.root().join(folder), &error)))
     }
 
     fn commit(&self, manifest: &Manifest) -> Result<()> {

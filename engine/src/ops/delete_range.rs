@@ -63,20 +63,25 @@ impl Core {
             let mut plans: Vec<Plan<'_>> = Vec::with_capacity(keys.len());
             let mut full = None;
             for key in &keys {
-                match self.store.plan(key, None)? {
+                match self.store.plan(key, None) {
                     // Somebody else deleted it meanwhile.
-                    Planned::Ready(plan) if plan.is_nothing() => {}
-                    Planned::Ready(plan) => plans.push(plan),
-                    Planned::Full(shard) => {
-                        full = Some(shard);
+                    Ok(Planned::Ready(plan)) if plan.is_nothing() => {}
+                    Ok(Planned::Ready(plan)) => plans.push(plan),
+                    Ok(Planned::Full(shard)) => {
+                        full = Some(Ok(shard));
+                        break;
+                    }
+                    Err(error) => {
+                        full = Some(Err(error));
                         break;
                     }
                 }
             }
-            if let Some(shard) = full {
+            if let Some(stop) = full {
                 plans.into_iter().for_each(|plan| self.store.abandon(plan));
                 drop(held);
                 drop(permit);
+                let shard = stop?;
                 self.make_room(&shard)?;
                 continue;
             }

@@ -91,7 +91,7 @@ impl ValueLog {
                 segment
                     .file
                     .sync_range(u64::from(from), u64::from(base.base_bytes - from))
-                    .map_err(|error| Error::io("sync", segment.file.path(), &error))?;
+                    .map_err(|error| Error::sync(segment.file.path(), &error))?;
                 segment.synced.store(base.base_bytes, Ordering::Relaxed);
             }
         }
@@ -99,7 +99,7 @@ impl ValueLog {
         if self.folder_changed.swap(false, Ordering::Acquire) {
             self.disk
                 .sync_dir(FOLDER.as_ref())
-                .map_err(|error| Error::io("sync", self.disk.root().join(FOLDER), &error))?;
+                .map_err(|error| Error::sync(self.disk.root().join(FOLDER), &error))?;
         }
         Ok(())
     }

@@ -92,7 +92,7 @@ impl ValueLog {
         })
     }
 
-    pub(super) fn is_above_base(&self, location: Location) -> bool {
+    pub(crate) fn is_above_base(&self, location: Location) -> bool {
         let found = self.locate(location);
         found.is_ok_and(|(segment, within)| !is_base(segment, within, location))
     }

@@ -149,18 +149,34 @@ impl Wal {
     }
 
     /// Waits until everything below `lsn` is durable. `ReadOnly` when the log is poisoned and
-    /// `lsn` did not become durable before, `Unavailable` when it was closed before.
+    /// `lsn` did not become durable before, `Unavailable` when it was closed before,
+    /// `InvalidArgument` when nobody has reserved it.
     pub(crate) fn wait(&self, lsn: Lsn) -> Result<()> {
-        self.check_reserved(lsn);
+        self.check_reserved(lsn)?;
         self.shared.commit.wait(lsn.0)
+    }
+
+    /// What nobody has reserved may never come: the LSN of a write that a crash took, or of one
+    /// that stopped before it was logged (then the log is poisoned).
+    fn check_reserved(&self, lsn: Lsn) -> Result<()> {
+        let end = self.appended_lsn();
+        if lsn <= end {
+            return Ok(());
+        }
+        Err(match self.shared.commit.poisoned() {
+            Some(reason) => read_only(&reason),
+            None => Error::invalid(format!("LSN {lsn} is beyond the end of the log, {end}")),
+        })
     }
 
     /// Calls `callback` once: when `lsn` is durable, or with the error that [`wait`](Self::wait)
     /// would return. On the flusher's thread (so it must be quick and must not wait for the log),
     /// or here when the answer is known.
     pub(crate) fn on_durable(&self, lsn: Lsn, callback: Callback) {
-        self.check_reserved(lsn);
-        self.shared.commit.on_durable(lsn.0, callback);
+        match self.check_reserved(lsn) {
+            Ok(()) => self.shared.commit.on_durable(lsn.0, callback),
+            Err(error) => callback(Err(error)),
+        }
     }
 
     /// Everything below is durable.
@@ -179,15 +195,6 @@ impl Wal {
     pub(crate) fn bytes_since_checkpoint(&self) -> u64 {
         let checkpoint_lsn = self.shared.checkpoint_lsn.load(Ordering::Relaxed);
         self.appended_lsn().0.saturating_sub(checkpoint_lsn)
-    }
-
-    /// A wait for an LSN that nobody has reserved would never end, unless the log is poisoned: a
-    /// write that stopped half way leaves such an LSN for its readers.
-    fn check_reserved(&self, lsn: Lsn) {
-        debug_assert!(
-            lsn <= self.appended_lsn() || self.poisoned().is_some(),
-            "waiting for what nobody has reserved"
-        );
     }
 
     /// Takes no more writes, for good: every wait for what is not durable yet, and every later

@@ -1,0 +1,295 @@
+//! A power cut at every sync of a small workload, and at every sync of the recoveries from it.
+//!
+//! Under test: what was acknowledged is there; what is there is a prefix of what was written;
+//! `verify` is clean; the engine takes new writes and those survive a second cut. The workload has
+//! puts, updates in place, deletes, batches, range deletes, reorganizes, checkpoints, segment
+//! rolls of the log, and a reopen in the middle. `VMEMKV_SEED` runs one again.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use support::{Change, History, Model, contents, put_durable, seed, small, verify, watchdog};
+use vmemkv_engine::io::testing::{CrashDisk, Keep, Operation as Io, PowerCut};
+use vmemkv_engine::{Condition, Engine, KeyRange, Lsn, Operation, Options};
+
+/// A workload on a crash disk, step by step.
+struct Sweep {
+    random: StdRng,
+    disk: Arc<CrashDisk>,
+    engine: Option<Engine>,
+    history: History,
+    options: Options,
+}
+
+impl Sweep {
+    fn new(seed: u64, dir: &Path) -> Self {
+        let disk = CrashDisk::new(dir).unwrap();
+        let options = small();
+        let engine = Some(Engine::open_on(disk.clone(), options.clone()).unwrap());
+        let random = StdRng::seed_from_u64(seed);
+        Self { random, disk, engine, history: History::default(), options }
+    }
+
+    fn engine(&self) -> &Engine {
+        self.engine.as_ref().unwrap()
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        format!("tenant/{:02}", self.random.random_range(0..40)).into_bytes()
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let len = [3, 8, 40, 100, 100, 600, 6000][self.random.random_range(0..7)];
+        let byte: u8 = self.random.random();
+        let mut value = vec![byte; len];
+        value[0] = self.random.random();
+        value
+    }
+
+    fn step(&mut self) {
+        let begun = self.disk.crash_points();
+        let (lsn, change) = match self.random.random_range(0..20) {
+            0..11 => {
+                let (key, value) = (self.key(), self.value());
+                let lsn = self.engine().put(&key, &value, &Condition::None).unwrap().lsn;
+                (lsn, vec![(key, Some(value))])
+            }
+            11..15 => {
+                let key = self.key();
+                let written = self.engine().delete(&key, &Condition::None).unwrap();
+                (written.lsn, if written.existed { vec![(key, None)] } else { Vec::new() })
+            }
+            15..19 => self.batch(),
+            _ => self.delete_range(),
+        };
+        if !change.is_empty() {
+            self.history.applied(lsn, begun, change);
+        }
+        if self.random.random_bool(0.3) {
+            self.engine().wait_durable(lsn).unwrap();
+            self.settle();
+        }
+    }
+
+    fn batch(&mut self) -> (Lsn, Change) {
+        let mut change = Model::new();
+        for _ in 0..self.random.random_range(2..6) {
+            change.insert(self.key(), self.value());
+        }
+        let put = |(key, value): (&Vec<u8>, &Vec<u8>)| Operation::Put {
+            key: key.clone(),
+            value: value.clone(),
+        };
+        let operations: Vec<_> = change.iter().map(put).collect();
+        let lsn = self.engine().write_batch(&operations).unwrap();
+        (lsn, change.into_iter().map(|(key, value)| (key, Some(value))).collect())
+    }
+
+    fn delete_range(&mut self) -> (Lsn, Change) {
+        let start = self.key();
+        // To the end of the ten that the key belongs to.
+        let range = KeyRange::new(start.clone(), [&start[..8], b"~"].concat());
+        let gone = self.history.model.keys().filter(|key| range.contains(key));
+        let change: Change = gone.map(|key| (key.clone(), None)).collect();
+        (self.engine().delete_range(&range, 1000).unwrap().lsn, change)
+    }
+
+    fn settle(&mut self) {
+        let durable = self.engine().durable_lsn();
+        self.history.acknowledged(durable, self.disk.crash_points());
+    }
+
+    fn reopen(&mut self) {
+        let engine = self.engine.take().unwrap();
+        // Dropping writes the log out.
+        drop(engine);
+        self.history.acknowledged(Lsn(u64::MAX), self.disk.crash_points());
+        self.engine = Some(Engine::open_on(self.disk.clone(), self.options.clone()).unwrap());
+    }
+
+    fn run(&mut self, phases: usize) {
+        for phase in 0..phases {
+            for _ in 0..25 {
+                self.step();
+            }
+            match phase % 4 {
+                0 => self.engine().reorganize(None).unwrap(),
+                1 | 3 => self.engine().checkpoint().unwrap(),
+                _ => self.reopen(),
+            }
+            self.settle();
+        }
+        assert_eq!(contents(self.engine()), self.history.model);
+    }
+}
+
+/// Opens an image and checks it; the engine, and how many writes are in it.
+fn check(sweep: &Sweep, image: &Arc<CrashDisk>, point: usize, at: &str) -> (Engine, usize) {
+    let engine = Engine::open_on(image.clone(), sweep.options.clone());
+    let engine = engine.unwrap_or_else(|error| panic!("{at}: open: {error:?}"));
+    let count = sweep.history.check(&contents(&engine), point, at);
+    verify(&engine, at);
+    (engine, count)
+}
+
+/// New writes work, by log and by checkpoint, and survive a second cut.
+fn goes_on(sweep: &Sweep, engine: Engine, image: &CrashDisk, next: &Path, point: usize, at: &str) {
+    put_durable(&engine, b"after/1", b"short");
+    if point.is_multiple_of(2) {
+        engine.checkpoint().unwrap();
+    }
+    put_durable(&engine, b"after/2", &[7; 300]);
+    let expected = contents(&engine);
+    image.materialise(None, next, &PowerCut::strict()).unwrap();
+    drop(engine);
+    let disk = CrashDisk::new(next).unwrap();
+    let engine = Engine::open_on(disk, sweep.options.clone());
+    let engine = engine.unwrap_or_else(|error| panic!("{at}: second open: {error:?}"));
+    assert!(contents(&engine) == expected, "{at}: second cut");
+    verify(&engine, at);
+}
+
+struct Folders {
+    folder: tempfile::TempDir,
+    next: usize,
+}
+
+impl Folders {
+    fn next(&mut self) -> PathBuf {
+        // Images are large: only the last few are kept.
+        if self.next > 4 {
+            let _ = std::fs::remove_dir_all(self.folder.path().join((self.next - 4).to_string()));
+        }
+        self.next += 1;
+        self.folder.path().join(self.next.to_string())
+    }
+}
+
+fn folders() -> Folders {
+    Folders { folder: support::fast_dir(), next: 0 }
+}
+
+#[test]
+fn a_power_cut_at_every_sync() {
+    let seed = seed("power cut at every sync");
+    watchdog("power cut at every sync", 300, || {
+        let mut images = folders();
+        let base = support::fast_dir();
+        let mut sweep = Sweep::new(seed, base.path());
+        sweep.run(6);
+        let points = sweep.disk.crash_points();
+        assert!(points > 60, "the workload syncs ({points} times)");
+        let wal = sweep.engine().stats().wal;
+        assert!(wal.recycled_segments + wal.segments > 2, "the log rolls: {wal:?}");
+        for point in 0..=points {
+            let cuts = [
+                PowerCut::strict(),
+                PowerCut::random(seed.wrapping_add(point as u64)),
+                PowerCut { seed, keep: Keep::Everything, unit: 4096 },
+            ];
+            // Of the two that keep something, one at a time.
+            for cut in [&cuts[0], &cuts[1 + usize::from(point % 4 == 3)]] {
+                let at = format!("seed {seed} point {point} of {points} {cut:?}");
+                let dir = images.next();
+                sweep.disk.materialise(Some(point), &dir, cut).unwrap();
+                let image = CrashDisk::new(&dir).unwrap();
+                let (engine, _) = check(&sweep, &image, point, &at);
+                if point % 3 == 0 {
+                    goes_on(&sweep, engine, &image, &images.next(), point, &at);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_power_cut_at_every_sync_of_a_recovery() {
+    let seed = seed("power cut in recovery");
+    watchdog("power cut in recovery", 300, || {
+        let mut images = folders();
+        let base = support::fast_dir();
+        let mut sweep = Sweep::new(seed, base.path());
+        sweep.run(4);
+        // A tail that is not synced makes the recovery rewrite it.
+        for _ in 0..5 {
+            sweep.step();
+        }
+        let points = sweep.disk.crash_points();
+        let mut random = StdRng::seed_from_u64(seed);
+        for round in 0..8 {
+            let point = random.random_range(points / 4..=points);
+            let cut = PowerCut::random(random.random());
+            let at = format!("seed {seed} point {point} {cut:?}");
+            let first = folders();
+            let dir = first.folder.path().join("image");
+            sweep.disk.materialise(Some(point), &dir, &cut).unwrap();
+            let image = CrashDisk::new(&dir).unwrap();
+            let (engine, served) = check(&sweep, &image, point, &at);
+            // A crash may come right after the first read: what it showed must stay.
+            let during = image.crash_points();
+            drop(engine);
+            for inner in 0..=during {
+                let cut = match (inner + round) % 3 {
+                    0 => PowerCut::random(random.random()),
+                    _ => PowerCut::strict(),
+                };
+                let at = format!("{at}, in recovery at {inner} of {during} {cut:?}");
+                let dir = images.next();
+                image.materialise(Some(inner), &dir, &cut).unwrap();
+                let again = CrashDisk::new(&dir).unwrap();
+                let (engine, count) = check(&sweep, &again, point, &at);
+                assert!(inner < during || count == served, "{at}: served {served}, now {count}");
+                if inner % 4 == 0 {
+                    goes_on(&sweep, engine, &again, &images.next(), inner, &at);
+                }
+            }
+        }
+    });
+}
+
+/// The process dies with log records written but not synced; the recovery serves them; only then
+/// the power goes.
+#[test]
+fn kill_then_power_cut() {
+    let seed = seed("kill then power cut");
+    watchdog("kill then power cut", 120, || {
+        let mut images = folders();
+        for round in 0..6 {
+            let base = support::fast_dir();
+            let crash = CrashDisk::new(base.path()).unwrap();
+            let disk = support::GateDisk::new(crash.clone());
+            let engine = Engine::open_on(disk.clone(), small()).unwrap();
+            let mut random = StdRng::seed_from_u64(seed + round);
+            for i in 0..random.random_range(1..40) {
+                put_durable(&engine, format!("k{i}").as_bytes(), &vec![1; 50 + i]);
+            }
+            if round % 2 == 0 {
+                engine.checkpoint().unwrap();
+            }
+            let gate = disk.close(Io::Sync, "wal/");
+            for i in 0..random.random_range(1..9) {
+                support::put(&engine, format!("k{i}").as_bytes(), b"new");
+                support::put(&engine, format!("n{i}").as_bytes(), &[3; 200]);
+            }
+            gate.reached();
+            let killed = crash.kill(&images.next()).unwrap();
+            gate.open();
+            let served = {
+                let engine = Engine::open_on(killed.clone(), small()).unwrap();
+                let served = contents(&engine);
+                assert!(served.values().any(|value| value == b"new"), "the log was written");
+                // Now, while it serves: nothing is flushed by closing.
+                let dir = images.next();
+                killed.materialise(None, &dir, &PowerCut::strict()).unwrap();
+                (served, dir)
+            };
+            let (served, dir) = served;
+            let engine = Engine::open_on(CrashDisk::new(&dir).unwrap(), small()).unwrap();
+            assert!(contents(&engine) == served, "seed {seed} round {round}: taken back");
+            verify(&engine, "after both");
+        }
+    });
+}
