@@ -21,7 +21,7 @@ use crate::io::{Disk, LockFile};
 use crate::jobs::Requests;
 use crate::options::Visibility;
 use crate::stats::{Counters, State, Stats};
-use crate::store::Store;
+use crate::store::{Plan, Store};
 use crate::sync::{Held, Stripes, WordIndex};
 use crate::types::{Lsn, Revision};
 use crate::wal::Wal;
@@ -69,7 +69,7 @@ impl Core {
     /// Marks the held words as in flight.
     pub(crate) fn in_flight<'a>(&'a self, mut held: Held<'a>) -> InFlight<'a> {
         held.begin();
-        InFlight { held: Some(held), wal: &self.wal }
+        InFlight { held: Some(held), core: self }
     }
 
     /// Whether writes are taken.
@@ -115,10 +115,15 @@ impl Core {
 /// never be logged.
 pub(crate) struct InFlight<'a> {
     held: Option<Held<'a>>,
-    wal: &'a Wal,
+    core: &'a Core,
 }
 
 impl InFlight<'_> {
+    /// Makes a change visible. Here, so that no operation can do it before the words say so.
+    pub(crate) fn apply(&self, plan: Plan<'_>) {
+        self.core.store.apply(plan);
+    }
+
     /// The write is in the log up to `lsn`: publish that and unlock.
     pub(crate) fn commit(mut self, lsn: Lsn) {
         if let Some(held) = self.held.take() {
@@ -130,7 +135,7 @@ impl InFlight<'_> {
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         if self.held.is_some() {
-            self.wal.poison("a write stopped between applying and logging; reopen the engine");
+            self.core.wal.poison("a write stopped between applying and logging; reopen the engine");
         }
     }
 }

@@ -35,7 +35,7 @@ fn a_panic_between_applying_and_logging_poisons() {
             panic!("no plan")
         };
         let in_flight = core.in_flight(held);
-        core.store.apply(plan);
+        in_flight.apply(plan);
         assert!(last > Lsn(u64::MAX / 2), "on purpose");
         in_flight.commit(last);
     }));

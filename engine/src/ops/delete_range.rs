@@ -93,7 +93,7 @@ impl Core {
             let logged: Vec<Op<'_>> = plans.iter().map(|plan| Op::delete(plan.key())).collect();
             let shards: Vec<_> = plans.iter().map(|plan| plan.shard.clone()).collect();
             let in_flight = self.in_flight(held);
-            plans.into_iter().for_each(|plan| self.store.apply(plan));
+            plans.into_iter().for_each(|plan| in_flight.apply(plan));
             let mut parts: Vec<(&Shard, &[Op<'_>])> = Vec::new();
             let mut start = 0;
             for end in 1..=shards.len() {

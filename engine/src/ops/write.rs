@@ -58,7 +58,7 @@ impl Core {
             // 3. Apply, and 4. log, before the stripe is let go.
             let shard = plan.shard.clone();
             let in_flight = self.in_flight(held);
-            self.store.apply(plan);
+            in_flight.apply(plan);
             let lsn = self.log(permit, &[(&shard, &ops)]);
             in_flight.commit(lsn);
             // 5. The caller waits for the LSN and acknowledges.

@@ -73,7 +73,7 @@ impl Core {
                 return Ok(held.ticket());
             }
             let in_flight = self.in_flight(held);
-            plans.into_iter().for_each(|plan| self.store.apply(plan));
+            plans.into_iter().for_each(|plan| in_flight.apply(plan));
             let mut start = 0;
             let mut parts: Vec<(&Shard, &[Op<'_>])> = Vec::with_capacity(cuts.len());
             for (shard, end) in &cuts {

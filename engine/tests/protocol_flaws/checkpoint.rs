@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::channel;
 
-use vmemkv_engine::io::testing::{Operation as Io, PowerCut};
+use vmemkv_engine::io::testing::{Keep, Operation as Io, PowerCut};
 use vmemkv_engine::{Engine, KeyRange, Operation};
 
 use crate::support::{
@@ -37,6 +37,10 @@ fn change(engine: &Engine, round: u8) {
         ];
         engine.write_batch(&batch).unwrap();
     }
+    // Enough to roll the log, so that what was given up too early is written over.
+    for i in 0..20u8 {
+        put(engine, &[b'f', i], &[round; 1500]);
+    }
     let lsn = engine.delete_range(&KeyRange::new("ranged", "rangee"), 10).unwrap().lsn;
     engine.wait_durable(lsn).unwrap();
 }
@@ -65,6 +69,7 @@ fn f02_writes_while_a_shard_is_frozen() {
                 let checkpoint = scope.spawn(|| engine.checkpoint());
                 gate.reached();
                 change(engine, 2);
+                bench.survives(&at);
                 change(engine, 3);
                 let during = contents(engine);
                 // Not committed: the last checkpoint and the log must still be enough.
@@ -81,6 +86,48 @@ fn f02_writes_while_a_shard_is_frozen() {
             let after = bench.after(&PowerCut::random(1), &at);
             assert!(contents(&after) == expected, "{at}");
         }
+    });
+}
+
+/// F5 for writers: C1 to C7; then somebody empties a segment; C8 frees it, and it is used again;
+/// crash: the new index file points there, and the writes that emptied it are not durable. Rule:
+/// free only what was empty at C1 of a committed checkpoint.
+#[test]
+fn f05_a_segment_that_is_emptied_during_a_checkpoint() {
+    watchdog("F5", 60, || {
+        let bench = Bench::new(small());
+        let engine = &bench.engine;
+        let large = |byte: u8| vec![byte; (1 << 20) - 200];
+        for i in 0..8u8 {
+            put_durable(engine, &[b'k', i], &large(i));
+        }
+        // Another segment is open now.
+        put_durable(engine, b"other", &large(9));
+        let expected = contents(engine);
+        let commit = bench.disk.close(Io::Rename, "MANIFEST");
+        std::thread::scope(|scope| {
+            let checkpoint = scope.spawn(|| engine.checkpoint());
+            commit.reached();
+            let log = bench.disk.close(Io::Write, "wal/");
+            for i in 0..8u8 {
+                put(engine, &[b'k', i], b"x");
+            }
+            commit.open();
+            checkpoint.join().unwrap().unwrap();
+            assert_eq!(engine.stats().counters.value_segments_freed, 0);
+            // Takes the segment if it can be had, again and again: freed ones come when the pins
+            // of old readers are gone, which many new ones bring about.
+            for i in 0..7u8 {
+                put(engine, &[b'n', i], &vec![100 + i; 4 << 20]);
+                (0..300).for_each(|_| drop(engine.get(b"other").unwrap()));
+            }
+            for seed in 0..3 {
+                let cut = PowerCut { seed, keep: Keep::Everything, unit: 4096 };
+                let after = bench.after(&cut, "F5");
+                assert!(contents(&after) == expected, "an index file points to garbage");
+            }
+            log.open();
+        });
     });
 }
 
@@ -120,6 +167,25 @@ fn f19_a_checkpoint_waits_for_a_running_reorganize() {
         });
         assert_eq!(engine.get(b"between").unwrap(), Some(vec![2; 100]));
         bench.survives("F19");
+    });
+}
+
+/// F18 for a reorganize: what it merges is in no file, so the shard stays dirty although its new
+/// active region is untouched. Rule: a publish takes the mark along.
+#[test]
+fn f18_a_reorganized_shard_is_still_dirty() {
+    watchdog("F18 reorganize", 60, || {
+        let bench = Bench::new(small());
+        let engine = &bench.engine;
+        prepare(engine);
+        engine.checkpoint().unwrap();
+        for round in 0..3u8 {
+            put_durable(engine, &[b'r', round], &[round; 100]);
+            put_durable(engine, b"value/sorted", &[round; 50]);
+            engine.reorganize(None).unwrap();
+            engine.checkpoint().unwrap();
+            bench.survives(&format!("round {round}"));
+        }
     });
 }
 

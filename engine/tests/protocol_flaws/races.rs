@@ -9,7 +9,7 @@ use vmemkv_engine::io::testing::PowerCut;
 use vmemkv_engine::{Condition, Engine, KeyRange, Lsn, Operation, Options, Sharding};
 
 use crate::support::{
-    Bench, contents, difference, put, put_durable, seed, small, verify, watchdog,
+    Bench, StopOnDrop, contents, difference, put, put_durable, seed, small, verify, watchdog,
 };
 
 /// Everything logged so far is durable.
@@ -41,6 +41,7 @@ fn f01_records_below_a_base_are_whole() {
             let engine = &bench.engine;
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
+                let _stop = StopOnDrop(&stop);
                 for thread in 0..3 {
                     let stop = &stop;
                     scope.spawn(move || {
@@ -57,7 +58,6 @@ fn f01_records_below_a_base_are_whole() {
                 for _ in 0..25 {
                     engine.checkpoint().unwrap();
                 }
-                stop.store(true, Ordering::Relaxed);
             });
             quiesce(engine);
             // The log is not needed any more.
@@ -81,6 +81,7 @@ fn f09_a_batch_is_not_seen_before_its_lsn_is_known() {
             let seen: Mutex<Vec<(usize, Lsn)>> = Mutex::default();
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
+                let _stop = StopOnDrop(&stop);
                 for thread in 0..2 {
                     let (seen, stop) = (&seen, &stop);
                     scope.spawn(move || {
@@ -109,7 +110,6 @@ fn f09_a_batch_is_not_seen_before_its_lsn_is_known() {
                     let lsn = engine.write_batch(&batch).unwrap();
                     lsns.lock().unwrap().push(lsn);
                 }
-                stop.store(true, Ordering::Relaxed);
             });
             let (lsns, seen) = (lsns.into_inner().unwrap(), seen.into_inner().unwrap());
             assert!(seen.len() > 5, "readers saw {} versions", seen.len());
@@ -134,6 +134,7 @@ fn f18_no_checkpoint_skips_a_shard_that_was_written() {
         for round in 0..12 {
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
+                let _stop = StopOnDrop(&stop);
                 for thread in 0..2 {
                     let stop = &stop;
                     scope.spawn(move || {
@@ -155,7 +156,6 @@ fn f18_no_checkpoint_skips_a_shard_that_was_written() {
                 for _ in 0..15 {
                     engine.checkpoint().unwrap();
                 }
-                stop.store(true, Ordering::Relaxed);
             });
             quiesce(engine);
             engine.checkpoint().unwrap();
@@ -178,6 +178,7 @@ fn f21_a_put_behind_a_range_delete_stays() {
             let stop = AtomicBool::new(false);
             let puts = AtomicU64::new(0);
             std::thread::scope(|scope| {
+                let _stop = StopOnDrop(&stop);
                 for thread in 0..2 {
                     let (stop, puts) = (&stop, &puts);
                     scope.spawn(move || {
@@ -195,7 +196,6 @@ fn f21_a_put_behind_a_range_delete_stays() {
                 while Instant::now() < end {
                     engine.delete_range(&KeyRange::new("r/", "r0"), 1000).unwrap();
                 }
-                stop.store(true, Ordering::Relaxed);
             });
             put_durable(engine, b"end", b"end");
             quiesce(engine);

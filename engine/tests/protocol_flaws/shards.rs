@@ -19,7 +19,7 @@ fn f15_writes_to_new_shards_are_routed_by_key() {
         let bench = Bench::new(managed());
         let engine = &bench.engine;
         for (id, (start, end)) in [("a", "f"), ("p", ""), ("f", "k")].into_iter().enumerate() {
-            engine.create_shard(ShardId(id as u64 + 10), KeyRange::new(start, end), 7).unwrap();
+            engine.create_shard(ShardId(id as u64 + 10), &KeyRange::new(start, end), 7).unwrap();
             put_durable(engine, start.as_bytes(), &[1; 100]);
             bench.survives("F15");
             if id == 1 {
@@ -29,7 +29,7 @@ fn f15_writes_to_new_shards_are_routed_by_key() {
         let after = bench.after(&PowerCut::strict(), "F15");
         assert_eq!(after.shards(), engine.shards());
         // Instance numbers go on, too.
-        after.create_shard(ShardId(99), KeyRange::new("k", "p"), 7).unwrap();
+        after.create_shard(ShardId(99), &KeyRange::new("k", "p"), 7).unwrap();
         let mut instances: Vec<_> = after.shards().iter().map(|shard| shard.instance).collect();
         instances.sort_unstable();
         instances.dedup();
@@ -47,7 +47,7 @@ fn f16_a_checkpoint_while_a_shard_is_made() {
         let engine = &bench.engine;
         let gate = bench.disk.close(Io::Sync, "wal/");
         std::thread::scope(|scope| {
-            let create = scope.spawn(|| engine.create_shard(ShardId(1), KeyRange::all(), 1));
+            let create = scope.spawn(|| engine.create_shard(ShardId(1), &KeyRange::all(), 1));
             gate.reached();
             let (done, early) = channel();
             let checkpoint = scope.spawn(move || {
@@ -74,7 +74,7 @@ fn f17_a_new_shard_survives_checkpoints_without_a_write() {
     watchdog("F17", 60, || {
         let bench = Bench::new(managed());
         let engine = &bench.engine;
-        engine.create_shard(ShardId(3), KeyRange::new("a", "m"), 5).unwrap();
+        engine.create_shard(ShardId(3), &KeyRange::new("a", "m"), 5).unwrap();
         for round in 0..3 {
             engine.checkpoint().unwrap();
             let after = bench.after(&PowerCut::strict(), "F17");

@@ -280,9 +280,19 @@ fn a_small_append_region_with_many_writers() {
                     scope.spawn(move || {
                         for i in 0..60u32 {
                             let key = |n: u32| format!("{:05}/{thread}", (i * 150 + n) * 7 % 9001);
-                            let put = |n| Operation::Put { key: key(n).into(), value: vec![1; 9] };
-                            let batch: Vec<_> = (0..150).map(put).collect();
-                            engine.write_batch(&batch).unwrap();
+                            let one = |n| Operation::Put { key: key(n).into(), value: vec![1; 9] };
+                            let batch: Vec<_> = (0..150).map(one).collect();
+                            if background {
+                                engine.write_batch(&batch).unwrap();
+                            } else if thread % 2 == 0 {
+                                for n in 0..150 {
+                                    put(engine, key(n).as_bytes(), &[1; 9]);
+                                }
+                            } else {
+                                batch.iter().for_each(|one| {
+                                    engine.write_batch(std::slice::from_ref(one)).unwrap();
+                                });
+                            }
                         }
                     });
                 }

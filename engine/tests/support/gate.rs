@@ -1,10 +1,11 @@
-//! A disk with a gate: the next operation of one kind on one kind of file stops in front of it
+//! A disk with gates: every operation of one kind on one kind of file stops in front of its gate
 //! until the test has looked around, so that a schedule is forced rather than hoped for.
 //!
 //! Invariants: an operation that waits has not reached the inner disk; opening lets everybody
 //! pass; a closed gate is opened when its guard is dropped, so that a failing test ends.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -13,46 +14,55 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use vmemkv_engine::io::testing::Operation;
 use vmemkv_engine::io::{Disk, File};
 
-#[derive(Default)]
-struct State {
-    closed: Option<(Operation, String)>,
-    /// How many have come to the closed gate.
+/// A closed gate.
+struct Gate {
+    operation: Operation,
+    start: String,
+    /// How many have come to it.
     arrived: usize,
     /// How many of them may pass.
     passes: usize,
 }
 
 #[derive(Default)]
-struct Gate {
+struct State {
+    /// By number; numbers are not used twice.
+    closed: BTreeMap<usize, Gate>,
+    next: usize,
+    created: Vec<PathBuf>,
+}
+
+#[derive(Default)]
+struct Gates {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Gate {
+    fn stops(&self, operation: Operation, path: &Path) -> bool {
+        let path = path.to_string_lossy();
+        let is_meant = match operation {
+            Operation::SyncDir => path == self.start,
+            _ => path.starts_with(&self.start),
+        };
+        self.operation == operation && is_meant
+    }
+}
+
+impl Gates {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
 
     fn pass(&self, operation: Operation, path: &Path) {
-        let is_closed = |state: &State| {
-            state.closed.as_ref().is_some_and(|(closed, part)| {
-                let path = path.to_string_lossy();
-                let is_meant = match operation {
-                    Operation::SyncDir => path == *part,
-                    _ => path.starts_with(part.as_str()),
-                };
-                *closed == operation && is_meant
-            })
-        };
         let mut state = self.lock();
-        if !is_closed(&state) {
-            return;
-        }
-        state.arrived += 1;
+        let found = state.closed.iter_mut().find(|(_, gate)| gate.stops(operation, path));
+        let Some((&number, gate)) = found else { return };
+        gate.arrived += 1;
         self.changed.notify_all();
-        while is_closed(&state) {
-            if state.passes > 0 {
-                state.passes -= 1;
+        while let Some(gate) = state.closed.get_mut(&number) {
+            if gate.passes > 0 {
+                gate.passes -= 1;
                 return;
             }
             state = self.changed.wait(state).unwrap();
@@ -63,12 +73,13 @@ impl Gate {
 /// See the [module](self).
 pub(crate) struct GateDisk {
     inner: Arc<dyn Disk>,
-    gate: Arc<Gate>,
+    gates: Arc<Gates>,
 }
 
 /// Opens the gate when dropped.
 pub(crate) struct Closed {
-    gate: Arc<Gate>,
+    gates: Arc<Gates>,
+    number: usize,
     /// Of those that arrived, how many the test knows of.
     seen: Cell<usize>,
 }
@@ -77,18 +88,18 @@ impl Closed {
     /// Waits until somebody (after [`let_one_pass`](Self::let_one_pass): somebody else) stands
     /// before the gate.
     pub(crate) fn reached(&self) {
-        let mut state = self.gate.lock();
-        while state.arrived == self.seen.get() {
-            state = self.gate.changed.wait(state).unwrap();
+        let mut state = self.gates.lock();
+        while state.closed[&self.number].arrived == self.seen.get() {
+            state = self.gates.changed.wait(state).unwrap();
         }
     }
 
     /// Lets the one pass that has arrived.
     pub(crate) fn let_one_pass(&self) {
-        let mut state = self.gate.lock();
+        let mut state = self.gates.lock();
         self.seen.set(self.seen.get() + 1);
-        state.passes += 1;
-        self.gate.changed.notify_all();
+        state.closed.get_mut(&self.number).unwrap().passes += 1;
+        self.gates.changed.notify_all();
     }
 
     /// Lets everybody pass.
@@ -97,26 +108,36 @@ impl Closed {
 
 impl Drop for Closed {
     fn drop(&mut self) {
-        self.gate.lock().closed = None;
-        self.gate.changed.notify_all();
+        self.gates.lock().closed.remove(&self.number);
+        self.gates.changed.notify_all();
     }
 }
 
 impl GateDisk {
     pub(crate) fn new(inner: Arc<dyn Disk>) -> Arc<Self> {
-        Arc::new(Self { inner, gate: Arc::default() })
+        Arc::new(Self { inner, gates: Arc::default() })
     }
 
-    /// Closes the gate for an operation on paths that begin with `start` ("wal/"); for
-    /// `SyncDir` on the folder `start`.
+    /// Closes a gate for an operation on paths that begin with `start` ("wal/"); for `SyncDir` on
+    /// the folder `start`.
     pub(crate) fn close(&self, operation: Operation, start: &str) -> Closed {
-        let closed = Some((operation, start.to_owned()));
-        *self.gate.lock() = State { closed, ..State::default() };
-        Closed { gate: Arc::clone(&self.gate), seen: Cell::new(0) }
+        let mut state = self.gates.lock();
+        let number = state.next;
+        state.next += 1;
+        let gate = Gate { operation, start: start.to_owned(), arrived: 0, passes: 0 };
+        state.closed.insert(number, gate);
+        Closed { gates: Arc::clone(&self.gates), number, seen: Cell::new(0) }
+    }
+
+    /// Every file that was made in a folder ("t1/"), in order.
+    pub(crate) fn created(&self, start: &str) -> Vec<PathBuf> {
+        let state = self.gates.lock();
+        let created = state.created.iter();
+        created.filter(|path| path.to_string_lossy().starts_with(start)).cloned().collect()
     }
 
     fn wrap(&self, path: &Path, inner: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(GateFile { path: path.into(), inner, gate: Arc::clone(&self.gate) })
+        Arc::new(GateFile { path: path.into(), inner, gates: Arc::clone(&self.gates) })
     }
 }
 
@@ -125,11 +146,13 @@ impl Disk for GateDisk {
         self.inner.root()
     }
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.gate.pass(Operation::Create, path);
-        Ok(self.wrap(path, self.inner.create(path)?))
+        self.gates.pass(Operation::Create, path);
+        let file = self.inner.create(path)?;
+        self.gates.lock().created.push(path.into());
+        Ok(self.wrap(path, file))
     }
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.gate.pass(Operation::Open, path);
+        self.gates.pass(Operation::Open, path);
         Ok(self.wrap(path, self.inner.open(path)?))
     }
     fn exists(&self, path: &Path) -> io::Result<bool> {
@@ -142,15 +165,15 @@ impl Disk for GateDisk {
         self.inner.create_dir(folder)
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.gate.pass(Operation::Rename, to);
+        self.gates.pass(Operation::Rename, to);
         self.inner.rename(from, to)
     }
     fn remove(&self, path: &Path) -> io::Result<()> {
-        self.gate.pass(Operation::Remove, path);
+        self.gates.pass(Operation::Remove, path);
         self.inner.remove(path)
     }
     fn sync_dir(&self, folder: &Path) -> io::Result<()> {
-        self.gate.pass(Operation::SyncDir, folder);
+        self.gates.pass(Operation::SyncDir, folder);
         self.inner.sync_dir(folder)
     }
     fn free_bytes(&self) -> io::Result<u64> {
@@ -161,7 +184,7 @@ impl Disk for GateDisk {
 struct GateFile {
     path: PathBuf,
     inner: Arc<dyn File>,
-    gate: Arc<Gate>,
+    gates: Arc<Gates>,
 }
 
 impl File for GateFile {
@@ -175,22 +198,22 @@ impl File for GateFile {
         self.inner.read_at(offset, buffer)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.gate.pass(Operation::Write, &self.path);
+        self.gates.pass(Operation::Write, &self.path);
         self.inner.write_at(offset, bytes)
     }
     fn allocate(&self, len: u64) -> io::Result<()> {
-        self.gate.pass(Operation::Allocate, &self.path);
+        self.gates.pass(Operation::Allocate, &self.path);
         self.inner.allocate(len)
     }
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.inner.set_len(len)
     }
     fn sync(&self) -> io::Result<()> {
-        self.gate.pass(Operation::Sync, &self.path);
+        self.gates.pass(Operation::Sync, &self.path);
         self.inner.sync()
     }
     fn sync_range(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.gate.pass(Operation::Sync, &self.path);
+        self.gates.pass(Operation::Sync, &self.path);
         self.inner.sync_range(offset, len)
     }
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -9,7 +9,7 @@ mod gate;
 mod history;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -125,6 +125,15 @@ impl Bench {
         let expected = contents(&self.engine);
         let found = contents(&self.after(&PowerCut::strict(), at));
         assert!(found == expected, "{at}: {}", difference(&found, &expected));
+    }
+}
+
+/// Sets a flag when dropped: threads that work until it is set end also when a check fails.
+pub(crate) struct StopOnDrop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -75,9 +75,12 @@ impl CrashDisk {
     /// What `kill -9` leaves: every byte that was written, in a copy in `target_dir`, on a disk that
     /// still knows which of it a power cut can take. The crash points go on from here.
     pub fn kill(&self, target_dir: &Path) -> io::Result<Arc<CrashDisk>> {
-        let mut journal = self.journal.lock().clone();
+        // Held over the copy: the journal and the files must be of one moment.
+        let held = self.journal.lock();
         fs::create_dir_all(target_dir)?;
         copy_tree(&self.root, target_dir)?;
+        let mut journal = held.clone();
+        drop(held);
         let names: Vec<_> = journal.names.iter().map(|(p, n)| (p.clone(), *n)).collect();
         for (path, node) in names {
             if journal.nodes[node].mapped.is_some() {

@@ -10,6 +10,8 @@ mod crash_journal;
 mod fault_disk;
 #[cfg(test)]
 mod fault_disk_test;
+#[cfg(test)]
+mod kill_test;
 
 pub use crash_disk::CrashDisk;
 pub use crash_image::{Keep, PowerCut};
