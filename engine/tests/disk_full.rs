@@ -1,6 +1,8 @@
 //! Single faults, one schedule each: a full disk in the value log, a failed sync of the log, and a
 //! checkpoint that fails at each of its steps.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::collections::BTreeSet;
@@ -13,12 +15,13 @@ use vmemkv_engine::io::testing::{CrashDisk, Fault, FaultDisk, Operation as Io, P
 use vmemkv_engine::{Condition, Engine, ErrorKind, Operation, State};
 
 struct Bench {
-    dir: tempfile::TempDir,
-    crash: Arc<CrashDisk>,
-    disk: Arc<FaultDisk>,
+    engine: Engine,
     /// Outside of the faults: knows what was made.
     gates: Arc<GateDisk>,
-    engine: Engine,
+    disk: Arc<FaultDisk>,
+    crash: Arc<CrashDisk>,
+    /// Last: the folder goes when nobody writes there any more.
+    dir: tempfile::TempDir,
 }
 
 fn bench() -> Bench {

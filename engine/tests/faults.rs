@@ -4,6 +4,8 @@
 //! there after the disk heals and the directory is reopened, also after a power cut; a failed sync
 //! makes the engine read-only for good.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::sync::Arc;

@@ -5,6 +5,8 @@
 //! puts, updates in place, deletes, batches, range deletes, reorganizes, checkpoints, segment
 //! rolls of the log, and a reopen in the middle. `VMEMKV_SEED` runs one again.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::path::{Path, PathBuf};

@@ -9,6 +9,8 @@
 //! F4, F5 for copies, F6, F13, F14, F16's split, F28), which come with those operations, and F24,
 //! for values are still written twice.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -47,7 +47,10 @@ fn f16_a_checkpoint_while_a_shard_is_made() {
         let engine = &bench.engine;
         let gate = bench.disk.close(Io::Sync, "wal/");
         std::thread::scope(|scope| {
-            let create = scope.spawn(|| engine.create_shard(ShardId(1), &KeyRange::all(), 1));
+            let create = scope.spawn(|| {
+                engine.create_shard(ShardId(1), &KeyRange::all(), 1).unwrap();
+                engine.durable_lsn()
+            });
             gate.reached();
             let (done, early) = channel();
             let checkpoint = scope.spawn(move || {
@@ -57,7 +60,7 @@ fn f16_a_checkpoint_while_a_shard_is_made() {
             });
             a_moment(&early);
             gate.open();
-            create.join().unwrap().unwrap();
+            assert!(create.join().unwrap().0 > 0, "the shard was there before its record");
             checkpoint.join().unwrap().unwrap();
         });
         put_durable(engine, b"k", b"v");

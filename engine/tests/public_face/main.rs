@@ -1,6 +1,8 @@
 //! The rest of the public face: scans and range deletes over many chunks, checksums, statistics,
 //! tickets, closing, full append regions; large values and awkward keys in [`keys`].
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -83,12 +83,13 @@ pub(crate) fn put_durable(engine: &Engine, key: &[u8], value: &[u8]) -> Lsn {
 
 /// An engine behind a gate, on a disk whose power can be cut.
 pub(crate) struct Bench {
-    pub(crate) dir: tempfile::TempDir,
-    pub(crate) crash: Arc<CrashDisk>,
-    pub(crate) disk: Arc<GateDisk>,
     pub(crate) engine: Engine,
+    pub(crate) disk: Arc<GateDisk>,
+    pub(crate) crash: Arc<CrashDisk>,
     pub(crate) options: Options,
     images: AtomicUsize,
+    /// Last: the folder goes when nobody writes there any more.
+    pub(crate) dir: tempfile::TempDir,
 }
 
 impl Bench {
