@@ -3,7 +3,7 @@
 //! Invariant: an answer that carries an `lsn` must not be passed on before that LSN is durable
 //! (see [`Engine::wait_durable`](crate::Engine::wait_durable)).
 
-use crate::types::{InstanceId, KeyRange, Lsn, Revision, ShardId};
+use crate::types::{CheckpointId, InstanceId, KeyRange, Lsn, Revision, ShardId};
 
 /// When a write applies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -144,6 +144,31 @@ pub struct Identity {
     pub boot: u64,
     /// The highest map version that the node has applied.
     pub map_version: u64,
+}
+
+/// What a checkpoint did, and how long each phase took, in microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CheckpointReport {
+    /// Its number; 0 = none yet.
+    pub id: CheckpointId,
+    /// Replay begins here now.
+    pub lsn: Lsn,
+    /// All of it.
+    pub duration_us: u64,
+    /// Freezing the dirty shards.
+    pub freeze_us: u64,
+    /// Ending the value log's tail.
+    pub base_us: u64,
+    /// Waiting for the log.
+    pub wait_durable_us: u64,
+    /// Syncing the value log.
+    pub sync_values_us: u64,
+    /// Merging, and writing index files.
+    pub write_index_us: u64,
+    /// Committing the manifest.
+    pub manifest_us: u64,
+    /// Recycling log and value segments.
+    pub recycle_us: u64,
 }
 
 /// What a verification found.

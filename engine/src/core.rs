@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::api::{Identity, ShardInfo};
+use crate::api::{CheckpointReport, Identity, ShardInfo};
 use crate::checkpoint::Committed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::Shard;
@@ -35,6 +35,8 @@ pub(crate) struct Core {
     /// Held by a checkpoint, and by whatever changes the shard table.
     pub(crate) checkpointing: Mutex<Committed>,
     pub(crate) identity: Mutex<Identity>,
+    /// The last committed checkpoint.
+    pub(crate) last_checkpoint: Mutex<CheckpointReport>,
     pub(crate) requests: Requests,
     /// Released last.
     pub(crate) _lock: LockFile,
@@ -106,6 +108,7 @@ impl Core {
             wal: self.wal.stats(),
             value_log: self.store.value_log.stats(),
             index: self.store.table.load().stats(),
+            last_checkpoint: *self.last_checkpoint.lock(),
         }
     }
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::api::{
-    Checksum, Condition, Identity, Operation, RangeDeleted, ScanChunk, ScanOptions, ShardInfo,
-    TryGet, VerifyReport, Written,
+    CheckpointReport, Checksum, Condition, Identity, Operation, RangeDeleted, ScanChunk,
+    ScanOptions, ShardInfo, TryGet, VerifyReport, Written,
 };
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -71,7 +71,7 @@ impl Engine {
     /// Makes a checkpoint and closes. Dropping instead is as safe; only the next open replays.
     pub fn close(mut self) -> Result<()> {
         self.scheduler.stop();
-        self.core.checkpoint()
+        self.core.checkpoint().map(drop)
     }
 
     /// Whose directory it is.
@@ -166,7 +166,7 @@ impl Engine {
     }
 
     /// Makes a checkpoint.
-    pub fn checkpoint(&self) -> Result<()> {
+    pub fn checkpoint(&self) -> Result<CheckpointReport> {
         self.core.checkpoint()
     }
 

@@ -87,6 +87,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
         wal,
         checkpointing: Mutex::new(committed.clone()),
         identity: Mutex::new(identity),
+        last_checkpoint: Mutex::default(),
         requests: Requests::default(),
         _lock: lock,
     };

@@ -2,6 +2,7 @@
 //!
 //! Invariant: counters only rise; a snapshot reads each of them once, without a common instant.
 
+use crate::api::CheckpointReport;
 use crate::types::Lsn;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,6 +27,8 @@ macro_rules! counters {
 counters! {
     /// Keys set (applied), batches included.
     puts,
+    /// Of those, keys that were not there before.
+    inserts,
     /// Keys removed (applied), batches and ranges included.
     deletes,
     /// Conditional writes whose condition did not hold.
@@ -50,14 +53,8 @@ counters! {
     checkpoints,
     /// Checkpoints that failed.
     checkpoints_failed,
-    /// Time in the freezes of checkpoints, in microseconds.
-    checkpoint_freeze_us,
-    /// Time in syncing the value log for checkpoints, in microseconds.
-    checkpoint_value_sync_us,
-    /// Time in merging and writing index files, in microseconds.
-    checkpoint_index_us,
-    /// Time in committing manifests, in microseconds.
-    checkpoint_manifest_us,
+    /// Time in checkpoints, in microseconds.
+    checkpoint_us,
     /// Bytes of index files written.
     checkpoint_index_bytes,
     /// Writes that waited for room in an append region.
@@ -130,6 +127,8 @@ pub struct ValueLogStats {
     pub live_bytes: u64,
     /// Bytes that nothing points to.
     pub dead_bytes: u64,
+    /// Bytes of disk of all segments, those kept for reuse included.
+    pub disk_bytes: u64,
 }
 
 /// The indexes of all shards, at one moment.
@@ -158,4 +157,6 @@ pub struct Stats {
     pub value_log: ValueLogStats,
     /// The indexes.
     pub index: IndexStats,
+    /// The last checkpoint that was committed since the open.
+    pub last_checkpoint: CheckpointReport,
 }

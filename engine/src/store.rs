@@ -235,8 +235,11 @@ impl Store {
         if let Slot::Value(at) = old {
             self.value_log.sub_live(Location(at));
         }
-        let counter = if value.is_some() { &self.counters.puts } else { &self.counters.deletes };
-        Counters::add(counter, 1);
+        let counters = &self.counters;
+        Counters::add(if value.is_some() { &counters.puts } else { &counters.deletes }, 1);
+        if value.is_some() && old == Slot::Tombstone {
+            Counters::add(&counters.inserts, 1);
+        }
     }
 }
 

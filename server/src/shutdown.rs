@@ -33,7 +33,7 @@ pub(crate) async fn close_engine(node: &Node) -> Result<()> {
         Last::Alone(engine) => engine.close(),
         Last::Shared(engine) => {
             tracing::warn!("work on the engine does not end; it is left to the log");
-            engine.checkpoint()
+            engine.checkpoint().map(drop)
         }
     });
     match closed.await {

@@ -22,6 +22,7 @@ use parking_lot::MutexGuard;
 use super::Committed;
 use super::manifest::{MANIFEST, Manifest, ManifestShard, index_path};
 use super::manifest_rules;
+use crate::api::CheckpointReport;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Meta, Shard, SortedRegion, encode};
@@ -38,7 +39,7 @@ struct Frozen<'a> {
 
 impl Core {
     /// Makes a checkpoint.
-    pub(crate) fn checkpoint(&self) -> Result<()> {
+    pub(crate) fn checkpoint(&self) -> Result<CheckpointReport> {
         let mut committed = self.checkpointing.lock();
         self.check_writable()?;
         let attempt = committed.next_attempt;
@@ -57,11 +58,16 @@ impl Core {
         result
     }
 
-    fn attempt(&self, attempt: CheckpointId, committed: &mut Committed) -> Result<()> {
-        let counters = &self.store.counters;
-        let started = Instant::now();
+    fn attempt(
+        &self,
+        attempt: CheckpointId,
+        committed: &mut Committed,
+    ) -> Result<CheckpointReport> {
+        let mut clock = Clock::start();
+        let mut report = CheckpointReport { id: attempt, ..CheckpointReport::default() };
         // 1.
         let checkpoint_lsn = self.wal.appended_lsn();
+        report.lsn = checkpoint_lsn;
         let empty_segments = self.store.value_log.empty_segments();
         // 2.
         let table = self.store.table.load_full();
@@ -81,17 +87,19 @@ impl Core {
             .iter()
             .map(|shard| (Arc::clone(shard), Revision(*shard.revision.lock())))
             .collect();
+        report.freeze_us = clock.lap_us();
         // 3.
         let mark = self.store.value_log.begin_base(&empty_segments);
         self.stripes.pass();
         self.store.value_log.publish_base(&mark);
-        let lap = Lap::record(&counters.checkpoint_freeze_us, started);
+        report.base_us = clock.lap_us();
         // 4. If it fails the shards stay frozen: a published merge has dropped its tombstones.
         self.wal.wait(freeze_lsn)?;
+        report.wait_durable_us = clock.lap_us();
         // 5.
         let mut outcome =
             self.store.value_log.sync_base(&mark).map_err(|error| self.poisoned_by(error));
-        let lap = Lap::record(&counters.checkpoint_value_sync_us, lap);
+        report.sync_values_us = clock.lap_us();
         // 6.
         let mut files = committed.files.clone();
         for Frozen { shard, .. } in &frozen {
@@ -103,7 +111,7 @@ impl Core {
             shard.publish_merged(merged, outcome.is_err())?;
         }
         outcome = outcome.and_then(|()| self.sync_dir("t1"));
-        let lap = Lap::record(&counters.checkpoint_index_us, lap);
+        report.write_index_us = clock.lap_us();
         // 7.
         outcome = outcome.and_then(|()| {
             let manifest = Manifest {
@@ -121,7 +129,7 @@ impl Core {
             };
             self.commit(&manifest)
         });
-        Lap::record(&counters.checkpoint_manifest_us, lap);
+        report.manifest_us = clock.lap_us();
         if let Err(error) = outcome {
             frozen.iter().for_each(|frozen| frozen.shard.mark_dirty());
             return Err(error);
@@ -130,10 +138,15 @@ impl Core {
         // 8.
         committed.files = files;
         self.wal.retire(checkpoint_lsn);
+        let counters = &self.store.counters;
         Counters::add(&counters.value_segments_freed, empty_segments.len() as u64);
         self.store.value_log.free(&empty_segments);
         remove_unnamed(self, committed);
-        Ok(())
+        report.recycle_us = clock.lap_us();
+        report.duration_us = clock.total_us();
+        Counters::add(&counters.checkpoint_us, report.duration_us);
+        *self.last_checkpoint.lock() = report;
+        Ok(report)
     }
 
     fn write_index(
@@ -224,15 +237,28 @@ pub(crate) fn remove_unnamed(core: &Core, committed: &Committed) {
     }
 }
 
-/// The time of one phase.
-struct Lap;
+/// Times the phases.
+struct Clock {
+    started: Instant,
+    lap: Instant,
+}
 
-impl Lap {
-    /// Adds the time since `start` to a counter; the start of the next phase.
-    fn record(counter: &std::sync::atomic::AtomicU64, start: Instant) -> Instant {
+impl Clock {
+    fn start() -> Self {
         let now = Instant::now();
-        Counters::add(counter, now.duration_since(start).as_micros() as u64);
-        now
+        Self { started: now, lap: now }
+    }
+
+    /// Microseconds since the last lap.
+    fn lap_us(&mut self) -> u64 {
+        let now = Instant::now();
+        let lap = now.duration_since(std::mem::replace(&mut self.lap, now));
+        lap.as_micros() as u64
+    }
+
+    /// Microseconds since the start.
+    fn total_us(&self) -> u64 {
+        self.started.elapsed().as_micros() as u64
     }
 }
 

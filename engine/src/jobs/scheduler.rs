@@ -62,7 +62,7 @@ fn run(core: &Core) {
                 let result = if due { core.reorganize_shard(&shard, 1) } else { Ok(()) };
                 ("reorganize", result)
             }
-            Request::Checkpoint => ("checkpoint", core.checkpoint()),
+            Request::Checkpoint => ("checkpoint", core.checkpoint().map(drop)),
         };
         if let Err(error) = result {
             tracing::warn!(job, %error, "a background job failed");

@@ -150,6 +150,7 @@ impl ValueLog {
             stats.live_bytes += segment.live();
             used += u64::from(segment.tail.load(Ordering::Relaxed) - segment::FIRST_RECORD);
         }
+        stats.disk_bytes = (tail.mapped.len() + tail.files.len()) as u64 * self.segment_bytes;
         stats.dead_bytes = used.saturating_sub(stats.live_bytes);
         stats.free_segments = tail.mapped.len() as u64 - stats.segments + tail.files.len() as u64;
         stats

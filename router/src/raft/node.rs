@@ -307,9 +307,9 @@ impl RaftNode {
     }
 }
 
-/// A random number that is not 0.
+/// A random number from 1 to 2^53 - 1: every reader of JSON keeps it exact.
 pub(crate) fn random_id() -> u64 {
-    rand::random::<u64>().max(1)
+    (rand::random::<u64>() >> 11).max(1)
 }
 
 fn not_leader(leader: Option<u64>) -> ApiError {

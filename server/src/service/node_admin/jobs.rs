@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use vmemkv_engine::{Engine, ShardId};
 use vmemkv_proto::{ApiError, ErrorKind, v1};
 
+use super::stats::phases;
 use crate::engine_error::{self, Effect};
 use crate::io_pool::{CancelOnDrop, Class};
 use crate::metrics::Metrics;
@@ -55,14 +56,12 @@ impl Jobs {
     /// Makes a checkpoint.
     pub(super) async fn checkpoint(&self) -> Result<v1::CheckpointResponse, ApiError> {
         let running = Running::begin(&self.checkpoint, "a checkpoint")?;
-        let (stats, took) =
-            self.run(running, |engine| engine.checkpoint().map(|()| engine.stats())).await?;
+        let (report, took) = self.run(running, Engine::checkpoint).await?;
         Ok(v1::CheckpointResponse {
-            // The engine does not name its checkpoints to callers.
-            checkpoint_id: 0,
-            checkpoint_lsn: stats.wal.checkpoint_lsn.0,
+            checkpoint_id: report.id.0,
+            checkpoint_lsn: report.lsn.0,
             duration_us: micros(took),
-            phases: None,
+            phases: Some(phases(&report)),
         })
     }
 

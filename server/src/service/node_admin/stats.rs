@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use vmemkv_engine::{ShardInfo, State, Stats};
+use vmemkv_engine::{CheckpointReport, ShardInfo, State, Stats};
 use vmemkv_proto::{ApiError, v1};
 
 use crate::disk_usage;
@@ -79,6 +79,7 @@ fn to_wire(stats: &Stats) -> v1::GetStatsResponse {
         }),
         operations: Some(v1::OperationStats {
             puts: counters.puts,
+            inserts: counters.inserts,
             in_place_updates: counters.updates_in_place,
             deletes: counters.deletes,
             conditions_failed: counters.conditions_failed,
@@ -97,10 +98,8 @@ fn to_wire(stats: &Stats) -> v1::GetStatsResponse {
         checkpoint: Some(v1::CheckpointStats {
             count: counters.checkpoints,
             failed: counters.checkpoints_failed,
-            total_us: counters.checkpoint_freeze_us
-                + counters.checkpoint_value_sync_us
-                + counters.checkpoint_index_us
-                + counters.checkpoint_manifest_us,
+            total_us: counters.checkpoint_us,
+            last_phases: Some(phases(&stats.last_checkpoint)),
             t1_bytes_written: counters.checkpoint_index_bytes,
             ..Default::default()
         }),
@@ -130,9 +129,23 @@ fn to_wire(stats: &Stats) -> v1::GetStatsResponse {
             tail_bytes: stats.value_log.tail_bytes,
             live_bytes: stats.value_log.live_bytes,
             dead_bytes: stats.value_log.dead_bytes,
+            disk_bytes: stats.value_log.disk_bytes,
             ..Default::default()
         }),
         ..Default::default()
+    }
+}
+
+/// The phases of a checkpoint.
+pub(super) fn phases(report: &CheckpointReport) -> v1::CheckpointPhases {
+    v1::CheckpointPhases {
+        freeze_us: report.freeze_us,
+        base_us: report.base_us,
+        wait_durable_us: report.wait_durable_us,
+        sync_values_us: report.sync_values_us,
+        write_index_us: report.write_index_us,
+        manifest_us: report.manifest_us,
+        recycle_us: report.recycle_us,
     }
 }
 
