@@ -147,7 +147,7 @@ pub struct Identity {
 }
 
 /// What a checkpoint did, and how long each phase took, in microseconds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CheckpointReport {
     /// Its number; 0 = none yet.
     pub id: CheckpointId,

@@ -108,7 +108,7 @@ impl Core {
             wal: self.wal.stats(),
             value_log: self.store.value_log.stats(),
             index: self.store.table.load().stats(),
-            last_checkpoint: *self.last_checkpoint.lock(),
+            last_checkpoint: self.last_checkpoint.lock().clone(),
         }
     }
 }

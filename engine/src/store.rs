@@ -64,9 +64,9 @@ enum Target<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// The key.
-    pub(crate) fn key(&self) -> &'a [u8] {
-        self.key
+    /// The key, and its new value (`None`: removed).
+    pub(crate) fn change(&self) -> (&'a [u8], Option<&'a [u8]>) {
+        (self.key, self.value)
     }
 
     /// Whether applying it changes nothing.

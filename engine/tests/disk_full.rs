@@ -115,7 +115,7 @@ fn a_failed_log_sync_makes_the_engine_read_only() {
             Box::new(|| engine.delete(b"old", &Condition::None).map(drop)),
             Box::new(|| engine.write_batch(&[Operation::Delete { key: b"old".into() }]).map(drop)),
             Box::new(|| engine.delete_range(&vmemkv_engine::KeyRange::all(), 10).map(drop)),
-            Box::new(|| engine.checkpoint()),
+            Box::new(|| engine.checkpoint().map(drop)),
         ];
         for write in writes {
             let error = write().unwrap_err();

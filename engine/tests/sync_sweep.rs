@@ -119,7 +119,7 @@ impl Sweep {
             }
             match phase % 4 {
                 0 => self.engine().reorganize(None).unwrap(),
-                1 | 3 => self.engine().checkpoint().unwrap(),
+                1 | 3 => self.engine().checkpoint().map(drop).unwrap(),
                 _ => self.reopen(),
             }
             self.settle();

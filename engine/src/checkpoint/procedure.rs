@@ -102,13 +102,16 @@ impl Core {
         report.sync_values_us = clock.lap_us();
         // 6.
         let mut files = committed.files.clone();
-        for Frozen { shard, .. } in &frozen {
+        let mut merged_shards = Vec::with_capacity(frozen.len());
+        for Frozen { shard, _structural } in frozen {
             let merged = shard.merge_frozen(self.store.options.bloom);
             if outcome.is_ok() {
                 outcome = self.write_index(shard, attempt, &merged);
                 files.insert(shard.instance, attempt);
             }
             shard.publish_merged(merged, outcome.is_err())?;
+            // Its lock goes here: a full append region need not wait for the other shards.
+            merged_shards.push(shard);
         }
         outcome = outcome.and_then(|()| self.sync_dir("t1"));
         report.write_index_us = clock.lap_us();
@@ -131,10 +134,9 @@ impl Core {
         });
         report.manifest_us = clock.lap_us();
         if let Err(error) = outcome {
-            frozen.iter().for_each(|frozen| frozen.shard.mark_dirty());
+            merged_shards.iter().for_each(|shard| shard.mark_dirty());
             return Err(error);
         }
-        drop(frozen);
         // 8.
         committed.files = files;
         self.wal.retire(checkpoint_lsn);
@@ -145,7 +147,7 @@ impl Core {
         report.recycle_us = clock.lap_us();
         report.duration_us = clock.total_us();
         Counters::add(&counters.checkpoint_us, report.duration_us);
-        *self.last_checkpoint.lock() = report;
+        self.last_checkpoint.lock().clone_from(&report);
         Ok(report)
     }
 

@@ -153,8 +153,9 @@ fn a_checkpoint_has_what_was_written_while_it_froze() {
             if key == b"new" && value.is_none() {
                 continue;
             }
-            let (slow, other) =
-                freeze_meets_a_slow_writer(&core, (key, value), || core.checkpoint().unwrap());
+            let (slow, other) = freeze_meets_a_slow_writer(&core, (key, value), || {
+                core.checkpoint().unwrap();
+            });
             let manifest = load_manifest(&*disk).unwrap();
             assert!(manifest.freeze_lsn >= slow, "the freeze ended before a writer did");
             let shown = core.get(key).unwrap();

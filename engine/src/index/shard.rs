@@ -51,7 +51,7 @@ impl Shard {
         append_capacity: usize,
         dirty: bool,
     ) -> Self {
-        let active = AppendRegion::new(next_capacity(0, append_capacity));
+        let active = AppendRegion::new(MIN_APPEND_CAPACITY.min(append_capacity));
         if dirty {
             active.mark_written();
         }
@@ -84,7 +84,7 @@ impl Shard {
         if old.frozen.is_some() {
             return Err(self.busy("is frozen already"));
         }
-        let capacity = next_capacity(old.active.len(), self.append_capacity);
+        let capacity = next_capacity(&old.active, self.append_capacity);
         let new = Arc::new(Bundle {
             active: Arc::new(AppendRegion::new(capacity)),
             frozen: Some(Arc::clone(&old.active)),
@@ -150,7 +150,7 @@ impl Shard {
             )));
         }
         let child = |(id, instance), range| {
-            let capacity = next_capacity(old.active.len(), self.append_capacity);
+            let capacity = next_capacity(&old.active, self.append_capacity);
             let active = AppendRegion::new(capacity);
             active.mark_written();
             let bundle = Bundle {
@@ -202,7 +202,10 @@ impl Shard {
     }
 }
 
-/// The capacity of the next append region: twice what the last one held.
-fn next_capacity(last_entries: usize, most: usize) -> usize {
-    last_entries.saturating_mul(2).max(MIN_APPEND_CAPACITY).min(most)
+/// The capacity of the next append region: twice what the last one held, and at least half of what
+/// it could hold. A freeze right after another must not leave a busy shard with little room, for
+/// its writers wait when it is full.
+fn next_capacity(last: &AppendRegion, most: usize) -> usize {
+    let wanted = last.len().saturating_mul(2).max(last.capacity() / 2);
+    wanted.max(MIN_APPEND_CAPACITY).min(most)
 }

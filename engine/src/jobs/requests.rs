@@ -5,6 +5,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -71,6 +72,13 @@ impl Requests {
             }
             self.changed.wait(&mut queue);
         }
+    }
+
+    /// Waits for as long, or until closed.
+    pub(crate) fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut queue = self.queue.lock();
+        while !queue.closed && !self.changed.wait_until(&mut queue, until).timed_out() {}
     }
 
     /// Drops what waits and ends every [`next`](Self::next).

@@ -5,10 +5,15 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::jobs::{Request, triggers};
+
+/// How long a thread rests after a failed job. The next write asks again at once, and what failed
+/// (a full disk) seldom heals within a moment.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// The running threads.
 pub(crate) struct Scheduler {
@@ -66,6 +71,7 @@ fn run(core: &Core) {
         };
         if let Err(error) = result {
             tracing::warn!(job, %error, "a background job failed");
+            core.requests.pause(AFTER_FAILURE);
         }
     }
 }

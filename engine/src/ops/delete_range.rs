@@ -7,10 +7,10 @@
 use crate::api::RangeDeleted;
 use crate::core::Core;
 use crate::error::Result;
-use crate::index::{Shard, Slot};
+use crate::index::Slot;
+use crate::ops::group::GroupPlan;
 use crate::ops::scan::Walk;
 use crate::ops::write::record_bytes;
-use crate::store::{Plan, Planned};
 use crate::sync::WordIndex;
 use crate::types::KeyRange;
 use crate::wal::Op;
@@ -26,7 +26,12 @@ impl Core {
         let mut left = max_keys.max(1);
         while !answer.done && left > 0 {
             let rest = KeyRange { start: answer.covered_to.clone(), end: range.end.clone() };
-            let chunk = self.delete_chunk(&rest, left.min(CHUNK_KEYS))?;
+            let chunk = match self.delete_chunk(&rest, left.min(CHUNK_KEYS)) {
+                Ok(chunk) => chunk,
+                // What is done is done: the next call gets the error.
+                Err(_) if answer.deleted > 0 => break,
+                Err(error) => return Err(error),
+            };
             left = left.saturating_sub(chunk.deleted.max(1) as usize);
             answer.deleted += chunk.deleted;
             answer.covered_to = chunk.covered_to;
@@ -60,52 +65,21 @@ impl Core {
         loop {
             let permit = self.wal.acquire(record_bytes(&one_by_one))?;
             let held = self.stripes.lock(keys.iter().map(|key| WordIndex::of(key)));
-            let mut plans: Vec<Plan<'_>> = Vec::with_capacity(keys.len());
-            let mut full = None;
-            for key in &keys {
-                match self.store.plan(key, None) {
-                    // Somebody else deleted it meanwhile.
-                    Ok(Planned::Ready(plan)) if plan.is_nothing() => {}
-                    Ok(Planned::Ready(plan)) => plans.push(plan),
-                    Ok(Planned::Full(shard)) => {
-                        full = Some(Ok(shard));
-                        break;
-                    }
-                    Err(error) => {
-                        full = Some(Err(error));
-                        break;
-                    }
+            let changes = keys.iter().map(|key| (key.as_slice(), None));
+            let plans = match self.plan_group(changes)? {
+                GroupPlan::Ready(plans) => plans,
+                GroupPlan::Full(shard) => {
+                    drop((held, permit));
+                    self.make_room(&shard)?;
+                    continue;
                 }
-            }
-            if let Some(stop) = full {
-                plans.into_iter().for_each(|plan| self.store.abandon(plan));
-                drop(held);
-                drop(permit);
-                let shard = stop?;
-                self.make_room(&shard)?;
-                continue;
-            }
+            };
+            // Keys that somebody else deleted meanwhile are safe with their own LSN.
             answer.lsn = answer.lsn.max(held.ticket());
-            if plans.is_empty() {
-                return Ok(answer);
-            }
             answer.deleted = plans.len() as u64;
-            let logged: Vec<Op<'_>> = plans.iter().map(|plan| Op::delete(plan.key())).collect();
-            let shards: Vec<_> = plans.iter().map(|plan| plan.shard.clone()).collect();
-            let in_flight = self.in_flight(held);
-            plans.into_iter().for_each(|plan| in_flight.apply(plan));
-            let mut parts: Vec<(&Shard, &[Op<'_>])> = Vec::new();
-            let mut start = 0;
-            for end in 1..=shards.len() {
-                if end == shards.len() || shards[end].instance != shards[start].instance {
-                    parts.push((&shards[start], &logged[start..end]));
-                    start = end;
-                }
+            if !plans.is_empty() {
+                answer.lsn = self.commit_group(held, permit, plans);
             }
-            let lsn = self.log(permit, &parts);
-            in_flight.commit(lsn);
-            answer.lsn = lsn;
-            shards.iter().for_each(|shard| self.trigger(shard));
             return Ok(answer);
         }
     }

@@ -7,6 +7,7 @@ mod checksum;
 mod create_shard;
 mod delete_range;
 mod get;
+mod group;
 mod reorganize;
 mod scan;
 mod write;

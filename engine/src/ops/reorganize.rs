@@ -21,7 +21,11 @@ impl Core {
         let mut found = false;
         for shard in table.shards().iter().filter(|shard| only.is_none_or(|id| id == shard.id)) {
             found = true;
-            self.reorganize_shard(shard, 1)?;
+            // Without recent entries it is still worth it for tombstones.
+            let bundle = shard.load();
+            let least = usize::from(bundle.sorted.live() == bundle.sorted.len());
+            drop(bundle);
+            self.reorganize_shard(shard, least)?;
         }
         match only {
             Some(id) if !found => Err(Error::invalid(format!("shard_id {id} is not on this node"))),
@@ -29,7 +33,7 @@ impl Core {
         }
     }
 
-    /// Merges a shard whose append region has at least `min_entries`, or tombstones to drop.
+    /// Merges a shard whose append region has at least `min_entries`.
     pub(crate) fn reorganize_shard(&self, shard: &Shard, min_entries: usize) -> Result<()> {
         let _structural = shard.structural.lock();
         self.check_writable()?;

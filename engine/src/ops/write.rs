@@ -9,6 +9,7 @@ use crate::api::{Condition, Written};
 use crate::core::Core;
 use crate::error::Result;
 use crate::index::{Shard, Slot};
+use crate::ops::group::op;
 use crate::stats::Counters;
 use crate::store::{Planned, Store};
 use crate::sync::WordIndex;
@@ -30,7 +31,7 @@ impl Core {
     fn write(&self, key: &[u8], value: Option<&[u8]>, condition: &Condition) -> Result<Written> {
         // 1. Limits and state before anything is touched; room is waited for without a stripe.
         Store::check_key(key)?;
-        let ops = [value.map_or(Op::delete(key), |value| Op::put(key, value))];
+        let ops = [op((key, value))];
         let bytes = record_bytes(&[&ops]);
         let word = WordIndex::of(key);
         loop {

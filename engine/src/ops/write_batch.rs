@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use crate::api::Operation;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::index::Shard;
+use crate::ops::group::{GroupPlan, op};
 use crate::ops::write::record_bytes;
 use crate::options::{MAX_BATCH_BYTES, MAX_BATCH_OPERATIONS};
-use crate::store::{Plan, Planned, Store};
+use crate::store::Store;
 use crate::sync::WordIndex;
 use crate::types::Lsn;
 use crate::wal::Op;
@@ -29,67 +29,25 @@ impl Core {
             self.check_writable()?;
             // Which shards the keys lie in is known only under the stripes; a header for each key
             // is room enough.
-            let ops: Vec<Op<'_>> = changes.iter().map(|(key, value)| op(key, *value)).collect();
+            let ops: Vec<Op<'_>> = changes.iter().map(|(key, value)| op((key, *value))).collect();
             let one_by_one: Vec<&[Op<'_>]> = ops.chunks(1).collect();
             let permit = self.wal.acquire(record_bytes(&one_by_one))?;
             let held = self.stripes.lock(words.iter().copied());
-            let mut plans: Vec<Plan<'_>> = Vec::with_capacity(changes.len());
-            let mut full = None;
-            for (key, value) in &changes {
-                match self.store.plan(key, *value) {
-                    Ok(Planned::Ready(plan)) => plans.push(plan),
-                    Ok(Planned::Full(shard)) => {
-                        full = Some(Ok(shard));
-                        break;
-                    }
-                    Err(error) => {
-                        full = Some(Err(error));
-                        break;
-                    }
-                }
-            }
-            if let Some(stop) = full {
-                plans.into_iter().for_each(|plan| self.store.abandon(plan));
-                drop(held);
-                drop(permit);
-                let shard = stop?;
-                self.make_room(&shard)?;
-                continue;
-            }
-            // A delete of a missing key changes nothing and is not logged.
-            let mut logged: Vec<Op<'_>> = Vec::with_capacity(ops.len());
-            let mut cuts: Vec<(std::sync::Arc<Shard>, usize)> = Vec::new();
-            for (plan, op) in plans.iter().zip(&ops) {
-                if plan.is_nothing() {
+            let changed = changes.iter().map(|(key, value)| (*key, *value));
+            let plans = match self.plan_group(changed)? {
+                GroupPlan::Ready(plans) => plans,
+                GroupPlan::Full(shard) => {
+                    drop((held, permit));
+                    self.make_room(&shard)?;
                     continue;
                 }
-                logged.push(*op);
-                match cuts.last_mut() {
-                    Some((shard, end)) if shard.instance == plan.shard.instance => *end += 1,
-                    _ => cuts.push((plan.shard.clone(), logged.len())),
-                }
-            }
-            if logged.is_empty() {
+            };
+            if plans.is_empty() {
                 return Ok(held.ticket());
             }
-            let in_flight = self.in_flight(held);
-            plans.into_iter().for_each(|plan| in_flight.apply(plan));
-            let mut start = 0;
-            let mut parts: Vec<(&Shard, &[Op<'_>])> = Vec::with_capacity(cuts.len());
-            for (shard, end) in &cuts {
-                parts.push((shard, &logged[start..*end]));
-                start = *end;
-            }
-            let lsn = self.log(permit, &parts);
-            in_flight.commit(lsn);
-            cuts.iter().for_each(|(shard, _)| self.trigger(shard));
-            return Ok(lsn);
+            return Ok(self.commit_group(held, permit, plans));
         }
     }
-}
-
-fn op<'a>(key: &'a [u8], value: Option<&'a [u8]>) -> Op<'a> {
-    value.map_or(Op::delete(key), |value| Op::put(key, value))
 }
 
 /// Checks the limits; the last operation on each key, in key order.

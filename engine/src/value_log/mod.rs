@@ -20,7 +20,6 @@
 //!
 //! Lock order: the tail's lock, then the list of freed segments. Neither is held during a wait,
 //! except that a roll to a new segment makes it under the tail's lock.
-// The engine joins the parts later.
 
 mod base;
 #[cfg(test)]

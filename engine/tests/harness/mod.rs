@@ -126,7 +126,7 @@ impl Run {
             8200..8500 => self.delete_range(at),
             8500..9700 => self.wait(at),
             9700..9900 => self.engine().reorganize(None).unwrap(),
-            9900..9970 => self.engine().checkpoint().unwrap(),
+            9900..9970 => self.engine().checkpoint().map(drop).unwrap(),
             9970..9980 => self.compare_all(at),
             9980..9984 => self.reopen(at),
             9984..9992 => self.kill(at),
