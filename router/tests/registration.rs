@@ -156,6 +156,33 @@ async fn a_copy_beside_the_running_original_gets_no_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_comes_first_to_a_restarted_router_gets_no_lease() {
+    let router = TestRouter::start().await;
+    let mut server = TestServer::new(1);
+    server.register(&router).await.unwrap();
+    server.heartbeat(&router).await.unwrap();
+    let mut copy = server.clone();
+    copy.reboot();
+    copy.address = "elsewhere:7410".to_owned();
+    let router = router.restart().await;
+    // The router has heard nobody yet; the original is a little late.
+    let beats = async {
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        loop {
+            server.heartbeat(&router).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let refused = tokio::select! {
+        () = beats => unreachable!(),
+        answer = copy.register(&router) => answer.unwrap_err(),
+    };
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("copy"), "{refused}");
+    server.heartbeat(&router).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn servers_of_other_clusters_are_refused() {
     let router = TestRouter::start().await;
     let mut server = TestServer::new(1);

@@ -63,6 +63,11 @@ impl Ownership {
         self.lease.renew(sent, Duration::from_millis(lease_ms));
     }
 
+    /// A router has refused this run: nothing is served until one grants a lease again.
+    pub(crate) fn end_lease(&self) {
+        self.lease.end();
+    }
+
     /// Whether the lease lasts.
     pub(crate) fn has_lease(&self) -> bool {
         self.lease.is_valid(self.clock.now())

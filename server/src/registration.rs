@@ -150,7 +150,11 @@ impl Member {
                     backoff.reset();
                     tokio::time::sleep(session.heartbeat).await;
                 }
-                Err(failure @ Failure::Refused(_)) => return failure,
+                Err(failure @ Failure::Refused(_)) => {
+                    // Another run of this node may have the lease now: two must not serve.
+                    self.node.ownership.end_lease();
+                    return failure;
+                }
                 Err(failure) => {
                     tracing::warn!(%failure, "no router has renewed the lease");
                     // Everything is sent again: the router may be another one.

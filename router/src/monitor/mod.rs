@@ -5,7 +5,7 @@
 //! sweep, as many again); nothing here decides about leases.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -47,6 +47,8 @@ pub(crate) struct Monitor {
     clock: Arc<dyn Clock>,
     heartbeat: Duration,
     started: Duration,
+    /// When this router first answered a server.
+    serving: OnceLock<Duration>,
     inner: Mutex<Inner>,
 }
 
@@ -59,7 +61,12 @@ struct Inner {
 impl Monitor {
     pub(crate) fn new(clock: Arc<dyn Clock>, heartbeat: Duration) -> Self {
         let started = clock.now();
-        Self { clock, heartbeat, started, inner: Mutex::default() }
+        Self { clock, heartbeat, started, serving: OnceLock::new(), inner: Mutex::default() }
+    }
+
+    /// Servers can be heard from now on, if not before.
+    pub(crate) fn serves(&self) {
+        self.serving.get_or_init(|| self.clock.now());
     }
 
     /// A node has registered: figures of its earlier runs end here.
@@ -118,7 +125,8 @@ impl Monitor {
 
     /// How long a node has been silent; since this router started, if it has never been heard.
     pub(crate) fn silence(&self, node_id: u64) -> Duration {
-        let at = self.inner.lock().nodes.get(&node_id).map_or(self.started, |seen| seen.at);
+        let begun = *self.serving.get().unwrap_or(&self.started);
+        let at = self.inner.lock().nodes.get(&node_id).map_or(begun, |seen| seen.at);
         self.clock.now().saturating_sub(at)
     }
 

@@ -52,10 +52,12 @@ impl ControlService {
             .map_err(|refusal| refused(&refusal))?;
         let newcomer = |known: &Node| known.boot_number != registration.boot_number;
         let Some(known) = known.filter(newcomer) else { return Ok(()) };
-        let first = self.monitor.seen(node_id);
+        let heard = || self.monitor.seen(node_id).map(|seen| seen.at);
+        let first = heard();
+        // A router that has just begun to serve has heard nobody: an earlier run has its time to
+        // beat from then on.
         while self.monitor.silence(node_id) < self.monitor.takeover_silence() {
-            let Some(seen) = self.monitor.seen(node_id) else { return Ok(()) };
-            if first.as_ref().is_some_and(|first| first.at < seen.at) {
+            if heard() > first {
                 let message = format!(
                     "node {node_id} runs at {}; the data directory of the server at {} is a copy",
                     known.address, registration.address
@@ -79,6 +81,7 @@ impl Control for ControlService {
         let registration = registration(request)?;
         let node_id = registration.node_id;
         self.raft.linearizable(PATIENCE).await?;
+        self.monitor.serves();
         self.await_silence(&registration).await?;
         let outcome = self.raft.propose(Action::RegisterNode(registration), PATIENCE).await?;
         let Outcome::Registered { incarnation, .. } = outcome_or_error(outcome)? else {
@@ -112,6 +115,7 @@ impl Control for ControlService {
     ) -> Result<Response<internal::HeartbeatResponse>, Status> {
         let request = request.into_inner();
         self.raft.linearizable(PATIENCE).await?;
+        self.monitor.serves();
         let response = self.raft.state().read(|state| {
             check_run(state, &request)?;
             self.monitor.heard(&request, state);

@@ -1,7 +1,7 @@
 //! How long this node may serve.
 //!
 //! Invariants: a lease counts from the sending of the request that a router granted; it is never
-//! shortened by a late or repeated answer; there is none before the first grant.
+//! shortened by a late or repeated answer, only ended by a refusal; there is none before the first grant.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,6 +19,11 @@ impl Lease {
         let until = u64::try_from((sent + length).as_nanos()).unwrap_or(u64::MAX);
         // Relaxed: the end stands alone, no other memory is published by it.
         self.until.fetch_max(until, Ordering::Relaxed);
+    }
+
+    /// It ends now: a router has said that somebody else has it, or nobody.
+    pub(crate) fn end(&self) {
+        self.until.store(0, Ordering::Relaxed);
     }
 
     /// Whether it lasts at `now`.
@@ -49,6 +54,16 @@ mod tests {
         assert!(!lease.is_valid(s(110)));
         assert_eq!(lease.left(s(104)), s(6));
         assert_eq!(lease.left(s(200)), Duration::ZERO);
+    }
+
+    #[test]
+    fn it_ends_at_once_and_can_be_granted_anew() {
+        let lease = Lease::default();
+        lease.renew(s(10), s(5));
+        lease.end();
+        assert!(!lease.is_valid(s(11)));
+        lease.renew(s(12), s(5));
+        assert!(lease.is_valid(s(13)));
     }
 
     #[test]
