@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use tokio::sync::oneshot;
-use vmemkv_proto::v1;
+use vmemkv_proto::{ApiError, v1};
 use vmemkv_router::{Prepared, Router};
 use vmemkv_server::{Registration, Server, StartOptions};
 
@@ -27,6 +27,9 @@ use crate::process::EndSignals;
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How often it is asked meanwhile.
 const ASK_EVERY: Duration = Duration::from_millis(20);
+/// What to do about a server that the router does not know as the one with its data.
+const BELONG_TOGETHER: &str = "router/ and server/ below the data directory belong together: restore \
+     the one that is missing or old, or start anew in another directory with --data";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -197,14 +200,15 @@ async fn start_server(mut config: vmemkv_server::Config, router: &Prepared) -> R
             "stop the other process, or choose ports with --server-port",
         )
     })?;
-    match tokio::time::timeout(READY_WITHIN, answers(&server)).await {
+    let mut last = "it has not been asked".to_owned();
+    match tokio::time::timeout(READY_WITHIN, answers(&server, &mut last)).await {
         Ok(ready) => ready.map(|()| server),
         Err(_) => {
             let reason = match &*server.registration().borrow() {
                 Registration::Waiting { reason } | Registration::Refused { reason } => {
                     format!("it is not registered: {reason}")
                 }
-                Registration::Registered { .. } => "it does not answer reads".to_owned(),
+                Registration::Registered { .. } => format!("it does not answer reads: {last}"),
             };
             let seconds = READY_WITHIN.as_secs();
             Err(Failure::failed(format!("the server is not ready after {seconds} s: {reason}")))
@@ -212,16 +216,15 @@ async fn start_server(mut config: vmemkv_server::Config, router: &Prepared) -> R
     }
 }
 
-/// Waits until the server serves every key.
-async fn answers(server: &Server) -> Result {
+/// Waits until the server serves every key; `last` is why it did not when it was asked last. What
+/// waiting does not help against fails at once.
+async fn answers(server: &Server, last: &mut String) -> Result {
     let mut registration = server.registration();
     loop {
         match &*registration.borrow_and_update() {
             Registration::Registered { .. } => break,
             Registration::Refused { reason } => {
-                let message = format!("the router refuses the server: {reason}");
-                return Err(Failure::failed(message)
-                    .with_hint("router/ and server/ of a data directory belong together"));
+                return Err(refused(reason));
             }
             Registration::Waiting { .. } => {}
         }
@@ -236,11 +239,25 @@ async fn answers(server: &Server) -> Result {
     // The first and the last shard: they come together, but they may open one after the other.
     for key in [&[0u8][..], &[0xff; 64]] {
         let request = v1::GetRequest { key: key.to_vec().into(), route: None };
-        while kv.get(request.clone()).await.is_err() {
+        while let Err(status) = kv.get(request.clone()).await {
+            if let Registration::Refused { reason } = &*registration.borrow() {
+                return Err(refused(reason));
+            }
+            if status.code() == tonic::Code::FailedPrecondition {
+                // A shard that is still being made or opened is UNAVAILABLE.
+                let message =
+                    format!("the server does not have the router's data: {}", status.message());
+                return Err(Failure::failed(message).with_hint(BELONG_TOGETHER));
+            }
+            *last = ApiError::from(status).to_string();
             tokio::time::sleep(ASK_EVERY).await;
         }
     }
     Ok(())
+}
+
+fn refused(reason: &str) -> Failure {
+    Failure::failed(format!("the router refuses the server: {reason}")).with_hint(BELONG_TOGETHER)
 }
 
 /// Where this machine reaches what listens on `address`.

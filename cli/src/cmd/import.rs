@@ -1,7 +1,9 @@
 //! `vmemkv import`: loads a file of keys and values.
 //!
-//! Invariants: a file is read and checked as a whole before anything is sent; an interruption keeps
-//! a state file from which `--resume` goes on behind what was acknowledged; entries with the same
+//! Invariants: a file is read and checked as a whole before anything is sent, and what is sent is
+//! that file: one handle reads both times, and a file that is written to meanwhile fails the import;
+//! an interruption keeps a state file from which `--resume` goes on behind what was acknowledged; a
+//! state file never counts more than what was stored since the import began; entries with the same
 //! key are stored in their order, so that the last one wins.
 
 use std::fs::File;
@@ -13,7 +15,7 @@ use clap::Args;
 use futures::StreamExt as _;
 use vmemkv_proto::v1::GetInfoRequest;
 
-use super::import_source::{Flow, Input, READ_BYTES, operations};
+use super::import_source::{Flow, Input, Opened, READ_BYTES, operations};
 use crate::context::{Context, client_failure};
 use crate::encoding::show_key;
 use crate::failure::{Failure, Result};
@@ -31,7 +33,8 @@ const EXAMPLES: &str = "\
 A file is checked as a whole before anything is stored; a broken line is reported with its number and
 changes nothing. From stdin (-) entries are stored as they come, up to a broken line.
 If the import is interrupted, `--resume` goes on where it stopped: a small state file beside FILE
-(FILE.vmemkv-import) says how much is stored. A FILE that has changed since is refused.
+(FILE.vmemkv-import) says how much is stored. A FILE that has changed since is refused, and one
+that is written to while it is imported fails. Without `--resume` an import starts over.
 Of entries with the same key the last one wins.
 
 Examples:
@@ -98,14 +101,21 @@ pub async fn run(args: &ImportArgs, context: &Context) -> Result {
             return Err(Failure::usage(format!("{shown} is a directory")));
         }
         if metadata.is_file() {
-            total = Some(metadata.len());
-            let input = check(args, &shown, context, metadata.len()).await?;
+            let opened = Opened::new(&file).map_err(failure)?;
+            total = Some(opened.len());
+            let input;
+            (file, input) = check(args, &shown, context, file, opened.len()).await?;
+            if opened.has_changed().map_err(failure)? {
+                return Err(changed(&shown).and_also("nothing was stored"));
+            }
             let point = resume_point(args, context, input).await?;
             file.seek(SeekFrom::Start(point.offset)).map_err(failure)?;
             (tally.skipped, tally.from, tally.next) = (point.entries, point.offset, point.start());
             let path = args.resume_file.clone();
             let path = path.unwrap_or_else(|| default_resume_file(&args.file));
-            saver = Some(Saver { file: ResumeFile::new(path), point, saved: Instant::now() });
+            let (file, saved) = (ResumeFile::new(path), Instant::now());
+            let shown = shown.clone();
+            saver = Some(Saver { file, point, saved, given_up: false, opened, shown });
         } else if args.resume {
             return Err(Failure::usage(format!(
                 "{shown} is no regular file: it cannot be resumed"
@@ -117,6 +127,10 @@ pub async fn run(args: &ImportArgs, context: &Context) -> Result {
     let input = BufReader::with_capacity(READ_BYTES, source);
     let sent = send(args, context, input, &mut tally, &mut saver, &mut progress).await;
     progress.finish();
+    // Whatever else went wrong may be the doing of a file that is written to.
+    if let Some(Err(failure)) = saver.as_ref().map(Saver::require_unchanged) {
+        return Err(changed_meanwhile(failure, &tally, saver.as_ref()));
+    }
     if let Err(failure) = sent {
         return Err(stopped(failure, &tally, saver.as_mut()));
     }
@@ -127,13 +141,18 @@ pub async fn run(args: &ImportArgs, context: &Context) -> Result {
     report(context, &tally, progress.seconds())
 }
 
-/// Reads the whole file; refuses it if a line is broken.
-async fn check(args: &ImportArgs, shown: &str, context: &Context, len: u64) -> Result<Fingerprint> {
-    let (path, format) = (args.file.clone(), args.format);
+/// Reads the whole file; refuses it if a line is broken. Gives the handle back.
+async fn check(
+    args: &ImportArgs,
+    shown: &str,
+    context: &Context,
+    file: File,
+    len: u64,
+) -> Result<(File, Fingerprint)> {
+    let format = args.format;
     let mut progress = Progress::start("check", context.output, Some(len));
     let checked = tokio::task::spawn_blocking(move || {
-        let file = File::open(&path).map_err(|error| error.to_string())?;
-        let input = BufReader::with_capacity(READ_BYTES, Fingerprinting::new(file));
+        let input = BufReader::with_capacity(READ_BYTES, Fingerprinting::new(&file));
         let mut records = Records::new(input, format, Start::default());
         let mut entries = 0;
         while let Some(record) = records.next_record().map_err(|error| error.to_string())? {
@@ -142,13 +161,16 @@ async fn check(args: &ImportArgs, shown: &str, context: &Context, len: u64) -> R
                 progress.update(record.end, entries);
             }
         }
-        Ok::<_, String>(records.into_input().into_inner().fingerprint())
+        let fingerprint = records.into_input().into_inner().fingerprint();
+        Ok::<_, String>((file, fingerprint))
     });
     let checked = checked.await.map_err(|error| Failure::failed(error.to_string()))?;
     checked.map_err(|reason| Failure::failed(format!("{shown}: {reason}; nothing was stored")))
 }
 
-/// Where to begin: at the start, or where an interrupted import of the same file stopped.
+/// Where to begin: at the start, or where an interrupted import of the same file stopped. Who starts
+/// over may have removed what was stored then, so that an old state file must not count any more
+/// once the first entry is sent, even if this process is killed before it writes one.
 async fn resume_point(
     args: &ImportArgs,
     context: &Context,
@@ -162,9 +184,14 @@ async fn resume_point(
     if !args.resume {
         if matches!(file.load(), Ok(Some(_))) {
             context.output.note(format!(
-                "note: {shown} is of an interrupted import; starting over (--resume goes on)"
+                "note: {shown} was of an interrupted import; it is removed, starting over"
             ));
         }
+        file.remove().map_err(|error| {
+            Failure::io(format!("remove {shown}"), &error)
+                .and_also("nothing was stored")
+                .with_hint("--resume-file keeps the state elsewhere")
+        })?;
         return Ok(fresh);
     }
     let Some(point) = file.load().map_err(Failure::failed)? else { return Ok(fresh) };
@@ -205,12 +232,20 @@ async fn send(
         if tally.entries.is_multiple_of(64) {
             progress.update(tally.next.offset, tally.entries);
         }
-        let due = saver.as_mut().filter(|saver| saver.saved.elapsed() >= SAVE_EVERY);
-        if let Some(Err(failure)) = due.map(|saver| saver.save(tally)) {
+        let Some(saver) = saver.as_mut() else { continue };
+        if saver.saved.elapsed() < SAVE_EVERY {
+            continue;
+        }
+        saver.saved = Instant::now();
+        saver.require_unchanged()?;
+        if saver.given_up {
+            continue;
+        }
+        if let Err(failure) = saver.save(tally) {
             // An input on a read-only medium is still an input.
             let warning = failure.with_hint("the import goes on, but cannot be resumed");
             context.output.note(format!("warning: {warning}"));
-            *saver = None;
+            saver.given_up = true;
         }
     }
     match flow.broken_line() {
@@ -219,23 +254,51 @@ async fn send(
     }
 }
 
-/// Keeps the state file.
+/// Keeps the state file, for as long as the input is the one that was checked.
 struct Saver {
     file: ResumeFile,
     point: ResumePoint,
     saved: Instant,
+    /// It cannot be written.
+    given_up: bool,
+    opened: Opened,
+    shown: String,
 }
 
 impl Saver {
+    /// Everything that has been read so far is what was checked.
+    fn require_unchanged(&self) -> Result {
+        match self.opened.has_changed() {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(changed(&self.shown)),
+            Err(error) => Err(Failure::io(format!("read {}", self.shown), &error)),
+        }
+    }
+
     fn save(&mut self, tally: &Tally) -> Result {
         self.point.offset = tally.next.offset;
         self.point.lines = tally.next.lines;
         self.point.entries = tally.skipped + tally.entries;
-        self.saved = Instant::now();
         let path = self.file.path().display();
         self.file
             .save(&self.point)
             .map_err(|error| Failure::io(format!("write the state file {path}"), &error))
+    }
+}
+
+fn changed(shown: &str) -> Failure {
+    Failure::failed(format!("{shown}: the file changed while it was imported"))
+}
+
+/// What was stored may be of the file that was checked or of the one that it became: there is
+/// nothing to go on from.
+fn changed_meanwhile(failure: Failure, tally: &Tally, saver: Option<&Saver>) -> Failure {
+    let stored = tally.skipped + tally.entries;
+    let failure = failure.and_also(format!("{stored} entries, old or new, were stored"));
+    match saver.map(|saver| (saver.file.path().display(), saver.file.remove())) {
+        Some((path, Err(error))) => failure
+            .with_hint(format!("import it again, without --resume; cannot remove {path}: {error}")),
+        _ => failure.with_hint("import it again once it is complete"),
     }
 }
 

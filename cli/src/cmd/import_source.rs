@@ -5,8 +5,10 @@
 //! are permits are on their way to the service; positions are in the order of the operations.
 
 use std::collections::VecDeque;
-use std::io::{BufReader, Read};
+use std::fs::File;
+use std::io::{self, BufReader, Read};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use futures::stream::{self, Stream, StreamExt as _};
 use tokio::sync::{Semaphore, mpsc};
@@ -25,6 +27,36 @@ pub(super) const READ_BYTES: usize = 256 << 10;
 
 /// An input that is read by a thread of its own.
 pub(super) type Input = BufReader<Box<dyn Read + Send>>;
+
+/// A file as it was when it was opened, to see that nobody writes to it.
+#[derive(Debug)]
+pub(super) struct Opened {
+    file: File,
+    before: (u64, SystemTime),
+}
+
+impl Opened {
+    /// The file as it is now. Its own handle: a file renamed to the path later is another file.
+    pub(super) fn new(file: &File) -> io::Result<Self> {
+        let file = file.try_clone()?;
+        Ok(Self { before: version(&file)?, file })
+    }
+
+    /// How long it was.
+    pub(super) fn len(&self) -> u64 {
+        self.before.0
+    }
+
+    /// Whether it has been written to since.
+    pub(super) fn has_changed(&self) -> io::Result<bool> {
+        Ok(version(&self.file)? != self.before)
+    }
+}
+
+fn version(file: &File) -> io::Result<(u64, SystemTime)> {
+    let metadata = file.metadata()?;
+    Ok((metadata.len(), metadata.modified()?))
+}
 
 /// Where an entry was in the input.
 #[derive(Clone, Debug)]

@@ -125,13 +125,27 @@ impl ResumeFile {
         sync_parent(&self.0)
     }
 
-    /// Removes it: there is nothing to go on with.
+    /// Removes it, durably: there is nothing to go on with.
     pub fn remove(&self) -> io::Result<()> {
+        // Looked for first: what is not there needs no right to write beside it.
+        match fs::symlink_metadata(&self.0) {
+            Ok(_) => {}
+            Err(error) if is_absent(&error) => {
+                // Whoever removed it may have been killed before that was durable.
+                let _ = sync_parent(&self.0);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
         match fs::remove_file(&self.0) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+            Err(error) if !is_absent(&error) => Err(error),
+            _ => sync_parent(&self.0),
         }
     }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// The state file of an input: beside it.
@@ -198,7 +212,9 @@ mod tests {
         file.remove().unwrap();
         file.remove().unwrap();
         assert_eq!(file.load().unwrap(), None);
+        ResumeFile::new(dir.path().join("no/such")).remove().unwrap();
         fs::write(file.path(), "{}").unwrap();
+        ResumeFile::new(file.path().join("below")).remove().unwrap();
         assert!(file.load().unwrap_err().contains("is not a state file"));
     }
 

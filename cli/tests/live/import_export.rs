@@ -1,6 +1,6 @@
 //! Files in and out: formats, broken lines, interruptions.
 
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::service::{Run, Service, signal, wait, write};
@@ -150,6 +150,74 @@ fn an_interrupted_import_goes_on_where_it_stopped() {
     let error = service.run(&["import", "in.jsonl", "--resume"]).fails(1);
     assert!(error.contains("the file has changed since"), "{error}");
     assert!(service.path("in.jsonl.vmemkv-import").exists());
+}
+
+/// The old state file counts entries that may have been removed since: it must not outlive the
+/// start of an import from the beginning, even one that cannot write its own state.
+#[test]
+fn who_starts_over_and_is_killed_goes_on_from_the_beginning() {
+    let service = Service::start();
+    write(&service.path("in.jsonl"), lines(20_000, 200));
+    assert!(interrupted(&service, "TERM") > 0);
+    let state = service.path("in.jsonl.vmemkv-import");
+    // Keeps it from being replaced, however late the signal comes.
+    let temporary = service.path("in.jsonl.vmemkv-import.tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut child = service
+        .command(&["import", "in.jsonl", "--batch", "8"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let since = Instant::now();
+    while state.exists() {
+        assert!(since.elapsed() < Duration::from_secs(30), "the old state file is still valid");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    signal(child.id(), "KILL");
+    assert!(!wait(&mut child).success());
+    std::fs::remove_dir(&temporary).unwrap();
+    let done = service.run(&["import", "in.jsonl", "--resume", "--json"]).json();
+    assert_eq!((done["skipped"].as_u64(), done["entries"].as_u64()), (Some(0), Some(20_000)));
+}
+
+/// Starts an import and waits until some entries are stored.
+fn under_way(service: &Service) -> Child {
+    let child = service
+        .command(&["import", "in.jsonl", "--batch", "8"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let since = Instant::now();
+    while !service.path("in.jsonl.vmemkv-import").exists() {
+        assert!(since.elapsed() < Duration::from_secs(30), "no state file");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_imported_is_refused() {
+    use std::os::unix::fs::FileExt as _;
+    let service = Service::start();
+    let (file, state) = (service.path("in.jsonl"), service.path("in.jsonl.vmemkv-import"));
+    write(&file, lines(20_000, 200));
+    let import = under_way(&service);
+    let handle = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+    handle.write_all_at(b"KEY", 9).unwrap();
+    let error = Run::of(&import.wait_with_output().unwrap()).fails(1);
+    assert!(error.contains("the file changed while it was imported"), "{error}");
+    assert!(!state.exists(), "nothing to go on from");
+
+    // Another file at its place is not the one that was checked, and is not read.
+    write(&file, lines(20_000, 200));
+    let import = under_way(&service);
+    write(&service.path("other"), "broken");
+    std::fs::rename(service.path("other"), &file).unwrap();
+    Run::of(&import.wait_with_output().unwrap()).ok();
+    assert!(!state.exists());
+    assert_eq!(service.run(&["count"]).ok(), "20000\n");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use crate::service::{Run, Service, signal, vmemkv, wait, write};
 
@@ -66,6 +67,27 @@ fn a_taken_port_or_directory_is_named() {
     assert!(error.contains("in use") && error.contains("--data"), "{error}");
     let output = vmemkv().args(["dev", "--router-port", "65535"]).output().unwrap();
     assert!(Run::of(&output).fails(2).contains("65533"));
+}
+
+/// Half of a data directory is not one: that is said at once, and what to do.
+#[test]
+fn a_server_without_the_routers_data_is_named_at_once() {
+    for missing in ["server", "router"] {
+        let service = Service::start();
+        service.run(&["put", "kept", "1"]).ok();
+        let dir = service.stop();
+        std::fs::remove_dir_all(dir.path().join("data").join(missing)).unwrap();
+        let since = Instant::now();
+        let output = vmemkv()
+            .args(["dev", "--router-port", "0", "--server-port", "0", "--data"])
+            .arg(dir.path().join("data"))
+            .output()
+            .unwrap();
+        let error = Run::of(&output).fails(1);
+        assert!(error.contains("router/ and server/"), "{missing}: {error}");
+        assert!(error.contains("node ") || error.contains("cluster"), "{missing}: {error}");
+        assert!(since.elapsed() < Duration::from_secs(30), "{missing}: {:?}", since.elapsed());
+    }
 }
 
 #[test]
@@ -136,7 +158,7 @@ fn a_router_and_a_server_run_apart() {
     let run = |arguments: &[&str]| {
         Run::of(&vmemkv().args(["--addr", &address]).args(arguments).output().unwrap())
     };
-    let since = std::time::Instant::now();
+    let since = Instant::now();
     while run(&["put", "a", "1"]).code != Some(0) {
         assert!(since.elapsed().as_secs() < 30, "the server does not serve");
     }

@@ -204,7 +204,8 @@ pub fn check_registration(
     let same = registration.nonce == node.nonce;
     let retried = same && registration.boot_number == node.boot_number;
     let later = registration.boot_number > node.boot_number;
-    // A start whose answer never came is continued with the same nonce.
+    // A start that registers again, its answer lost or its lease ended, has the same nonce and boot
+    // number. The next start has a new nonce and names the one that the router knows.
     let chained = same || registration.previous_nonce == node.nonce;
     if retried || (later && chained) {
         return Ok(Some(Node::clone(node)));

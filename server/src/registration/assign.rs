@@ -4,9 +4,9 @@
 //! served and an error says so; data of another range or epoch is not that shard's data; what is
 //! not assigned is not served, and kept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use vmemkv_engine::{Engine, KeyRange, ShardId, ShardInfo, Stats};
@@ -28,6 +28,8 @@ pub(super) fn apply(
     let before = node.ownership.table();
     let here: HashMap<u64, ShardInfo> =
         engine.shards().into_iter().map(|info| (info.id.0, info)).collect();
+    let counters: HashMap<u64, &Arc<AtomicU64>> =
+        before.shards().iter().map(|old| (old.shard.shard_id, &old.requests)).collect();
     let mut owned = Vec::with_capacity(assigned.len());
     for AssignedShard { shard, born } in assigned {
         let Some(mut shard) = shard else { continue };
@@ -38,8 +40,8 @@ pub(super) fn apply(
             shard.address.clone_from(&node.address);
         }
         let state = settle(&engine, here.get(&shard.shard_id), &shard, born)?;
-        let known = before.shards().iter().find(|old| old.shard.shard_id == shard.shard_id);
-        let requests = known.map_or_else(Arc::default, |old| Arc::clone(&old.requests));
+        let known = counters.get(&shard.shard_id);
+        let requests = known.map_or_else(Arc::default, |requests| Arc::clone(requests));
         owned.push(OwnedShard { shard, state, requests });
     }
     node.ownership.set_table(ShardTable::new(node_id, map_version, owned));
@@ -95,6 +97,7 @@ pub(super) fn unconfirmed(table: &ShardTable) -> Vec<(u64, u64)> {
 
 /// The routers know that these are here: serve them.
 pub(super) fn mark_confirmed(ownership: &Ownership, confirmed: &[(u64, u64)]) {
+    let confirmed: HashSet<(u64, u64)> = confirmed.iter().copied().collect();
     let table = ownership.table();
     let mut shards = table.shards().to_vec();
     for owned in &mut shards {
@@ -161,10 +164,11 @@ impl Loads {
                 changed.push(load);
             }
         }
-        let is_owned = |id: &u64| table.shards().iter().any(|owned| owned.shard.shard_id == *id);
         if self.told.len() > table.shards().len() {
-            self.told.retain(|id, _| is_owned(id));
-            self.requests.retain(|id, _| is_owned(id));
+            let owned: HashSet<u64> =
+                table.shards().iter().map(|owned| owned.shard.shard_id).collect();
+            self.told.retain(|id, _| owned.contains(id));
+            self.requests.retain(|id, _| owned.contains(id));
         }
         changed
     }

@@ -140,8 +140,8 @@ async fn send_gets(
     }
 }
 
-/// Keeps the frame's keys until its last answer is known; what was sent is done even if nobody
-/// listens any more.
+/// Keeps the frame's keys until its last answer is known, or until nobody listens any more: then the
+/// stream is over, and what was sent is neither waited for nor taken back.
 async fn send_puts(
     mut answers: BatchPutAnswers,
     out: Sender<Result<v1::BatchPutResponse, Status>>,

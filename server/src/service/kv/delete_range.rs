@@ -15,7 +15,8 @@ use crate::engine_error::{self, Effect};
 use crate::io_pool::Class;
 use crate::node::Node;
 
-/// Most keys of one call of the engine: one record of the log.
+/// Most keys of one call of the engine, which logs them in records of far fewer keys. The lease and
+/// the time are looked at in between.
 const KEYS_PER_STEP: usize = 4096;
 /// Most steps of one call.
 const STEPS_MAX: usize = 16;
