@@ -78,6 +78,7 @@ impl Core {
     pub(crate) fn state(&self) -> State {
         match self.wal.poisoned() {
             Some(reason) => State::ReadOnly { reason },
+            None if self.store.value_log.is_full() => State::DiskFull,
             None => State::Healthy,
         }
     }

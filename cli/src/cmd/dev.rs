@@ -88,9 +88,12 @@ pub async fn run(args: &DevArgs, context: &Context) -> Result {
         }
     }
     signals.end_at_next(context.output);
-    let router_ended = router.shutdown().await.map_err(|error| router::failure(&error));
+    // Both at once: one grace for all.
     drop(stop);
-    let server_ended = if serving.is_finished() { Ok(()) } else { server_end(serving.await) };
+    let server_ends =
+        async { if serving.is_finished() { Ok(()) } else { server_end(serving.await) } };
+    let (router_ended, server_ended) = tokio::join!(router.shutdown(), server_ends);
+    let router_ended = router_ended.map_err(|error| router::failure(&error));
     match failed {
         Some(failure) => Err(failure),
         None => router_ended.and(server_ended),
@@ -110,6 +113,8 @@ fn server_end(
 fn load(args: &DevArgs, context: &Context) -> Result<Settings> {
     let mut defaults = Settings::default();
     defaults.router.data = PathBuf::from("vmemkv-data").join("router");
+    // A restart waits for two heartbeats; here nothing is far away.
+    defaults.router.heartbeat_ms = 250;
     defaults.server.data = PathBuf::from("vmemkv-data").join("server");
     "warn".clone_into(&mut defaults.log.level);
     let mut flags = FlagSettings::default();

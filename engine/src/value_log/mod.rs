@@ -75,6 +75,8 @@ pub(crate) struct ValueLog {
     /// Names of files that no sync of the folder covers. Set by whoever makes a file, before any
     /// mark can name it; both under the tail's lock or behind it.
     folder_changed: AtomicBool,
+    /// The last segment that was wanted could not be made for lack of space. Relaxed: for show.
+    full: AtomicBool,
     /// A sync failed: pages only look clean, so none may succeed any more.
     sync_failed: AtomicBool,
     /// Bytes allocated since the open. Relaxed, like the next: only for triggers.
@@ -126,6 +128,11 @@ impl ValueLog {
             Ok((segment, _)) => segment.sub_live(location.allocated()),
             Err(error) => debug_assert!(false, "{error}"),
         }
+    }
+
+    /// Whether the last attempt to get more space failed.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
     }
 
     /// Allocated bytes that are in no synced base yet: for triggers.

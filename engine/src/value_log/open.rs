@@ -47,6 +47,7 @@ impl ValueLog {
             freed: Arc::default(),
             freeing: 0.into(),
             folder_changed: false.into(),
+            full: false.into(),
             sync_failed: false.into(),
             allocated: 0.into(),
             settled: 0.into(),

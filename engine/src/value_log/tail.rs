@@ -76,7 +76,10 @@ impl ValueLog {
         if let Some(allocation) = self.allocate_open(&tail, len) {
             return Ok(allocation);
         }
-        self.roll(&mut tail, len)?;
+        let rolled = self.roll(&mut tail, len);
+        let full = matches!(&rolled, Err(error) if error.kind() == ErrorKind::DiskFull);
+        self.full.store(full, Ordering::Relaxed);
+        rolled?;
         self.allocate_open(&tail, len)
             .ok_or_else(|| Error::new(ErrorKind::DiskFull, "the value log has no room"))
     }

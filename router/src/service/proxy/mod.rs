@@ -87,6 +87,7 @@ impl Proxy {
             max_value_bytes: limits::MAX_VALUE_BYTES as u64,
             max_message_bytes: limits::MAX_MESSAGE_BYTES as u64,
             max_batch_operations: limits::MAX_BATCH_OPERATIONS as u64,
+            max_batch_bytes: limits::MAX_BATCH_BYTES as u64,
             durability: "by the servers".to_owned(),
         }
     }

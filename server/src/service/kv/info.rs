@@ -17,6 +17,7 @@ pub(super) fn get_info(node: &Node) -> Result<v1::GetInfoResponse, ApiError> {
         max_value_bytes: limits::MAX_VALUE_BYTES as u64,
         max_message_bytes: limits::MAX_MESSAGE_BYTES as u64,
         max_batch_operations: limits::MAX_BATCH_OPERATIONS as u64,
+        max_batch_bytes: limits::MAX_BATCH_BYTES as u64,
         durability: "sync".to_owned(),
     })
 }
