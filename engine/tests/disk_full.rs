@@ -1,8 +1,10 @@
-//! Single faults, one schedule each: a full disk in the value log, a failed sync of the log, and a
-//! checkpoint that fails at each of its steps.
+//! Single faults, one schedule each: a full disk in the value log and in the log, a failed sync of
+//! the log, and a checkpoint that fails at each of its steps.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "disk_full/full_log.rs"]
+mod full_log;
 mod support;
 
 use std::collections::BTreeSet;

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::testing::{append, contents, value_of};
 use super::{Body, Op, Record, Replay, RequestId, Section, Wal};
@@ -30,9 +31,10 @@ fn open(disk: &Arc<dyn Disk>) -> (Wal, Vec<(u64, Vec<u8>)>) {
 }
 
 /// A disk on which syncs of files that were there before lie: as after a failed sync, when the
-/// pages look clean and are not on the disk.
+/// pages look clean and are not on the disk. What is written is dirty again: a file that is
+/// written to (a spare, a recycled one) syncs as ever.
 struct LyingDisk(Arc<dyn Disk>);
-struct LyingFile(Arc<dyn File>);
+struct LyingFile(Arc<dyn File>, AtomicBool);
 
 impl Disk for LyingDisk {
     fn root(&self) -> &Path {
@@ -42,7 +44,7 @@ impl Disk for LyingDisk {
         self.0.create(path)
     }
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(LyingFile(self.0.open(path)?)))
+        Ok(Arc::new(LyingFile(self.0.open(path)?, AtomicBool::new(false))))
     }
     fn exists(&self, path: &Path) -> io::Result<bool> {
         self.0.exists(path)
@@ -78,6 +80,7 @@ impl File for LyingFile {
         self.0.read_at(offset, buffer)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.1.store(true, Ordering::Relaxed);
         self.0.write_at(offset, bytes)
     }
     fn allocate(&self, len: u64) -> io::Result<()> {
@@ -87,7 +90,7 @@ impl File for LyingFile {
         self.0.set_len(len)
     }
     fn sync(&self) -> io::Result<()> {
-        Ok(())
+        if self.1.load(Ordering::Relaxed) { self.0.sync() } else { Ok(()) }
     }
     fn sync_range(&self, _offset: u64, _len: u64) -> io::Result<()> {
         Ok(())

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use super::Shared;
 use super::record::{Header, header_crc, len_of_first_word};
 use super::retention::LiveSegment;
-use super::segment::SegmentHeader;
+use super::segment::{HEADER_BLOCK_BYTES, SegmentHeader};
 use crate::error::{Error, Result};
 use crate::io::File;
 
@@ -19,6 +19,19 @@ use crate::io::File;
 pub(super) struct ActiveSegment {
     pub(super) file: Arc<dyn File>,
     pub(super) header: SegmentHeader,
+}
+
+impl ActiveSegment {
+    /// Stands for a segment that a start on a full disk could not make: no room, never written.
+    /// The first roll makes up for it, with a reopen header.
+    pub(super) fn placeholder(file: Arc<dyn File>, start_lsn: u64) -> Self {
+        let header = SegmentHeader::new(0, start_lsn, HEADER_BLOCK_BYTES, true);
+        Self { file, header }
+    }
+
+    fn is_placeholder(&self) -> bool {
+        self.header.segment_bytes == HEADER_BLOCK_BYTES
+    }
 }
 
 /// The flusher's state.
@@ -90,7 +103,7 @@ impl Flusher {
         let shared = &*self.shared;
         // SAFETY: `[head, end)` is published, so it is the flusher's until `give`.
         unsafe { shared.ring.clear(self.head, end) };
-        shared.space.give(end - self.head);
+        shared.room.wrote(&shared.space, end - self.head);
         self.sync()?;
         shared.counters.records.fetch_add(records, Ordering::Relaxed);
         shared.counters.fsyncs.fetch_add(1, Ordering::Relaxed);
@@ -153,15 +166,18 @@ impl Flusher {
     }
 
     /// Begins a new segment at `head`; everything before is durable. A crash leaves a file whose
-    /// header does not fit its name (not started), or an empty segment at the end of the log.
+    /// header does not fit its name (not started), or an empty segment at the end of the log. It
+    /// takes the spare, so a full disk does not matter here; then it makes the next spare.
     fn roll(&mut self, first_bytes: u64) -> Result<()> {
-        let (seq, file, bytes) = self.shared.segments.make(first_bytes)?;
-        let header = SegmentHeader::new(seq, self.head, bytes, false);
-        header.write(&*file)?;
-        self.shared.counters.fsyncs.fetch_add(1, Ordering::Relaxed);
-        self.shared.segments.push_live(LiveSegment { seq, start_lsn: self.head, bytes });
-        self.active = ActiveSegment { file, header };
-        Ok(())
+        let shared = &*self.shared;
+        let spare = shared.room.roll(&shared.segments, first_bytes)?;
+        let (seq, bytes) = (spare.seq, spare.bytes);
+        let header = SegmentHeader::new(seq, self.head, bytes, self.active.is_placeholder());
+        header.write(&*spare.file)?;
+        shared.counters.fsyncs.fetch_add(1, Ordering::Relaxed);
+        shared.segments.push_live(LiveSegment { seq, start_lsn: self.head, bytes });
+        self.active = ActiveSegment { file: spare.file, header };
+        shared.room.refill(&shared.segments, &shared.space)
     }
 }
 

@@ -8,16 +8,18 @@
 //! Invariants:
 //! - `checkpoint_lsn <= durable_lsn <= appended_lsn`; each is a record's end (or 0) and a multiple
 //!   of 8; none goes back, over restarts included, except that what was never durable is cut;
-//! - `appended_lsn - consumed <= wal_ring_bytes`, where consumed is what the flusher has written;
+//! - `appended_lsn - consumed <= wal_ring_bytes`, where consumed is what the flusher has written,
+//!   and what is between fits the files that are there;
 //! - a record's `base` is the `durable_lsn` of the moment it was written: `base <= lsn`;
 //! - a segment's header becomes valid only after everything below its `start_lsn` is durable, so
 //!   the header of a newer segment above the end of the log proves that something was lost;
 //! - after the first failed write or sync nothing is written, synced or acknowledged any more.
 //!
 //! `record` framing and checksums, `encode`, `decode` bodies, `segment` files and their header
-//! `ring` memory, `space` waiting for it, `reservation` permit, reserve, publish, `parker`,
-//! `flusher` the thread, `commit` waiters, `retention` live and free segments, `reader`
-//! streaming, `walk` the torn-tail rule, `replay`, `reopen` recovery, `inspect` reading only.
+//! `ring` memory, `space` waiting for it, `room` the same on the disk, `reservation` permit,
+//! reserve, publish, `parker`, `flusher` the thread, `commit` waiters, `retention` live and free
+//! segments, `reader` streaming, `walk` the torn-tail rule, `replay`, `reopen` recovery,
+//! `inspect` reading only.
 
 mod commit;
 mod decode;
@@ -32,6 +34,7 @@ mod replay;
 mod reservation;
 mod retention;
 mod ring;
+mod room;
 mod segment;
 mod space;
 mod walk;
@@ -42,6 +45,8 @@ mod append_test;
 mod codec_test;
 #[cfg(test)]
 mod crash_test;
+#[cfg(test)]
+mod full_test;
 #[cfg(test)]
 mod replay_test;
 #[cfg(test)]
@@ -62,6 +67,7 @@ use flusher::{ActiveSegment, Flusher};
 use parker::Parker;
 use retention::Segments;
 use ring::Ring;
+use room::Room;
 use space::Space;
 
 pub(crate) use commit::Callback;
@@ -88,6 +94,7 @@ struct Shared {
     commit: Commit,
     parker: Parker,
     segments: Segments,
+    room: Room,
     /// The reserved end of the log. Appenders add to it with `AcqRel`: see [`Wal::reserve`].
     reserved: CachePadded<AtomicU64>,
     /// No more permits; the flusher ends once it has written everything reserved. Stored before
@@ -114,12 +121,18 @@ impl Wal {
         checkpoint_lsn: Lsn,
         end: u64,
     ) -> Result<Self> {
+        let left = active.header.limit_lsn() - end;
+        let room = Room::new(ring_bytes as u64, left);
+        let space = Space::new(ring_bytes as u64, room.limit());
+        // A start on a full disk has no spare.
+        room.refill(&segments, &space)?;
         let shared = Arc::new(Shared {
             ring: Ring::new(ring_bytes),
-            space: Space::new(ring_bytes as u64),
+            space,
             commit: Commit::new(end),
             parker: Parker::default(),
             segments,
+            room,
             reserved: CachePadded::new(AtomicU64::new(end)),
             closing: AtomicBool::new(false),
             checkpoint_lsn: AtomicU64::new(checkpoint_lsn.0),
@@ -136,7 +149,8 @@ impl Wal {
 
     /// Waits until the ring has room for a record of `len` bytes
     /// ([`Record::encoded_len`], or an upper bound). Never call it while holding a lock that an
-    /// appender needs. `ReadOnly` when poisoned, `Unavailable` when closed.
+    /// appender needs. `DiskFull` when the disk has no room for it (or what else the disk said;
+    /// nothing was changed), `ReadOnly` when poisoned, `Unavailable` when closed.
     pub(crate) fn acquire(&self, len: usize) -> Result<Permit<'_>> {
         Permit::acquire(&self.shared, len)
     }
@@ -218,7 +232,8 @@ impl Wal {
     /// The log's counters.
     pub(crate) fn stats(&self) -> WalStats {
         let shared = &*self.shared;
-        let (segments, recycled_segments) = shared.segments.counts();
+        let (segments, free) = shared.segments.counts();
+        let recycled_segments = free + u64::from(shared.room.has_spare());
         let durable_lsn = self.durable_lsn();
         WalStats {
             checkpoint_lsn: Lsn(shared.checkpoint_lsn.load(Ordering::Relaxed)),

@@ -19,15 +19,18 @@
 //! reopen header that is in the page cache alone (its sync failed, then the process died): it is
 //! the only durable copy until step 5.
 //!
+//! On a full disk the file of step 1 is the spare that the last process left; without one, see
+//! [`start_full`].
+//!
 //! Invariants: `start_lsn == proven <= cut == durable_lsn`; the flusher goes on at the cut.
 
 use super::Wal;
 use super::flusher::ActiveSegment;
 use super::record::{HEADER_BYTES, Header};
 use super::replay::Replay;
-use super::retention::{LiveSegment, Segments};
-use super::segment::SegmentHeader;
-use crate::error::{Error, Result};
+use super::retention::{LiveSegment, NewFile, Segments};
+use super::segment::{MakeError, SegmentHeader};
+use crate::error::{Error, ErrorKind, Result};
 use crate::io::File;
 use crate::options::Options;
 
@@ -43,16 +46,54 @@ pub(super) fn start(replay: &Replay, options: &Options) -> Result<Wal> {
     for &(seq, bytes) in &replay.files.unstarted {
         segments.push_free(seq, bytes);
     }
-    let (seq, file, bytes) = segments.make(cut - proven)?;
+    let made = match segments.make(cut - proven).map_err(MakeError::into_error) {
+        Err(error) if error.kind() == ErrorKind::DiskFull => {
+            return start_full(replay, options, segments, error);
+        }
+        made => made?,
+    };
+    let NewFile { seq, file, bytes } = made;
     let header = SegmentHeader::new(seq, proven, bytes, true);
     if proven < cut {
         copy_unproven(replay, &*file, &header)?;
         file.sync().map_err(|e| Error::io("sync", file.path(), &e))?;
     }
     header.write(&*file)?;
-    give_up_old(replay, &segments);
+    // What holds a part of `[checkpoint_lsn, proven)`.
+    give_up_old(replay, &segments, &|index| {
+        let mut extents = replay.walk.extents.iter();
+        extents.any(|extent| extent.segment == index && extent.from < extent.to.min(proven))
+    });
     segments.push_live(LiveSegment { seq, start_lsn: proven, bytes });
     let active = ActiveSegment { file, header };
+    Wal::start(options.wal_ring_bytes, segments, active, replay.checkpoint_lsn, cut)
+}
+
+/// Starts on a disk without space for a new segment, and without a spare. The records of
+/// `[proven, cut)` are written again where they are, the same bytes, so a torn write changes
+/// nothing; the sync then brings them to the disk although their pages looked clean. Everything
+/// below the cut is durable, and the first roll begins the reopen segment there, when space
+/// returns; until then no permit is granted, so nothing follows the cut.
+fn start_full(replay: &Replay, options: &Options, segments: Segments, error: Error) -> Result<Wal> {
+    let (proven, cut) = (replay.walk.proven, replay.walk.cut);
+    let Some(last) = replay.files.segments.last() else { return Err(error) };
+    tracing::warn!(%error, "the log starts without a segment: writes are refused");
+    replay.for_each_raw(proven, &mut |segment, record| {
+        let offset = segment.header.offset_of(record.lsn);
+        let written = segment.file.write_at(offset, record.bytes);
+        written.map_err(|e| Error::io("write", segment.file.path(), &e))
+    })?;
+    // The headers too: one whose sync failed may be in the page cache alone, and what it makes
+    // void is given up here.
+    let in_chain = |index| replay.walk.extents.iter().any(|extent| extent.segment == index);
+    for (index, segment) in replay.files.segments.iter().enumerate() {
+        if in_chain(index) {
+            segment.header.write(&*segment.file)?;
+        }
+    }
+    // No new segment says where the log begins, so the whole chain stays, empty ones too.
+    give_up_old(replay, &segments, &in_chain);
+    let active = ActiveSegment::placeholder(std::sync::Arc::clone(&last.file), cut);
     Wal::start(options.wal_ring_bytes, segments, active, replay.checkpoint_lsn, cut)
 }
 
@@ -79,17 +120,11 @@ fn copy_unproven(replay: &Replay, file: &dyn File, header: &SegmentHeader) -> Re
     write(chunk_lsn, &chunk)
 }
 
-/// Keeps the segments that hold `[checkpoint_lsn, proven)`; the others are void.
-fn give_up_old(replay: &Replay, segments: &Segments) {
-    let proven = replay.walk.proven;
+/// Keeps the segments that are needed; the others are void.
+fn give_up_old(replay: &Replay, segments: &Segments, needed: &dyn Fn(usize) -> bool) {
     for (index, segment) in replay.files.segments.iter().enumerate() {
         let seq = segment.header.seq;
-        let needed = replay
-            .walk
-            .extents
-            .iter()
-            .any(|extent| extent.segment == index && extent.from < extent.to.min(proven));
-        if needed {
+        if needed(index) {
             let start_lsn = segment.header.start_lsn;
             segments.push_live(LiveSegment { seq, start_lsn, bytes: segment.bytes });
         } else {

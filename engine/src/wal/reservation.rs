@@ -1,8 +1,9 @@
 //! The three steps of an append: acquire room, reserve LSNs, publish the record.
 //!
-//! Invariants: `Permit` may wait, and is taken before any lock; from `reserve` to `publish` there
-//! is only a bounded copy; every reservation is published exactly once, by a filler if its owner
-//! unwinds, and then the log is poisoned before that filler can be written.
+//! Invariants: a granted `Permit` has its room in the ring and on the disk; it may wait, and is
+//! taken before any lock; from `reserve` to `publish` there is only a bounded copy; every
+//! reservation is published exactly once, by a filler if its owner unwinds, and then the log is
+//! poisoned before that filler can be written.
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
@@ -13,6 +14,7 @@ use super::record::{
     HEADER_BYTES, KIND_FILLER, MAX_RECORD_BYTES, PREFIX_BYTES, first_word, padded,
 };
 use super::ring::RingWriter;
+use super::space::NotTaken;
 use crate::error::{Error, Result};
 use crate::types::Lsn;
 
@@ -31,7 +33,13 @@ impl<'wal> Permit<'wal> {
                 "a log record of {len} bytes exceeds the limit of {most}"
             )));
         }
-        shared.space.take(len).map_err(|_| shared.refusal())?;
+        loop {
+            match shared.space.take(len) {
+                Ok(()) => break,
+                Err(NotTaken::Stopped) => return Err(shared.refusal()),
+                Err(NotTaken::NoRoom) => shared.make_room(len)?,
+            }
+        }
         let permit = Self { shared, len };
         // Waiters hear of the poison before `space` is stopped: none of them gets a permit after.
         if shared.commit.is_poisoned() { Err(shared.refusal()) } else { Ok(permit) }

@@ -6,12 +6,14 @@
 //! durable checkpoint or was never started; `free <= limit`, and all free files have one length.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::segment::{make_file, segment_path};
-use crate::error::Result;
+use super::WAL_FOLDER;
+use super::segment::{HEADER_BLOCK_BYTES, MakeError, make_file, segment_path};
+use crate::error::Error;
 use crate::io::{Disk, File};
 use crate::options::Options;
 
@@ -20,6 +22,14 @@ use crate::options::Options;
 pub(super) struct LiveSegment {
     pub(super) seq: u64,
     pub(super) start_lsn: u64,
+    /// Length of the file.
+    pub(super) bytes: u64,
+}
+
+/// A file that was made for a segment and is not started.
+pub(super) struct NewFile {
+    pub(super) seq: u64,
+    pub(super) file: Arc<dyn File>,
     /// Length of the file.
     pub(super) bytes: u64,
 }
@@ -71,10 +81,10 @@ impl Segments {
         }
     }
 
-    /// Makes the file of a new segment with room for a first record of `first_bytes` (header
-    /// block not counted): its number, its file, the file's length. It is not live yet.
-    pub(super) fn make(&self, first_bytes: u64) -> Result<(u64, Arc<dyn File>, u64)> {
-        let bytes = self.segment_bytes.max(super::segment::HEADER_BLOCK_BYTES + first_bytes);
+    /// Makes the file of a new segment with `room` for records (header block not counted), or
+    /// more. It is not live yet.
+    pub(super) fn make(&self, room: u64) -> Result<NewFile, MakeError> {
+        let bytes = self.bytes_for(room);
         let (seq, recycled) = {
             let mut state = self.state.lock();
             let seq = state.next_seq;
@@ -82,8 +92,40 @@ impl Segments {
             let recycled = if bytes == self.segment_bytes { state.free.pop() } else { None };
             (seq, recycled)
         };
-        let file = make_file(&*self.disk, seq, bytes, recycled)?;
-        Ok((seq, file, bytes))
+        match make_file(&*self.disk, seq, bytes, recycled) {
+            Ok(file) => Ok(NewFile { seq, file, bytes }),
+            Err(error) => {
+                self.state.lock().free.extend(recycled);
+                Err(error)
+            }
+        }
+    }
+
+    /// Allocates more of a file, so that it has `room` for records. Nothing has changed after an
+    /// error. The length is durable when the header is.
+    pub(super) fn lengthen(&self, made: &mut NewFile, room: u64) -> Result<(), MakeError> {
+        let bytes = self.bytes_for(room);
+        if bytes > made.bytes {
+            let allocated = made.file.allocate(bytes);
+            allocated.map_err(|e| MakeError::Other(Error::io("allocate", made.file.path(), &e)))?;
+            made.bytes = bytes;
+        }
+        Ok(())
+    }
+
+    /// Length of a file with `room` for records: whole segments, so that it rarely grows.
+    fn bytes_for(&self, room: u64) -> u64 {
+        (HEADER_BLOCK_BYTES + room).next_multiple_of(self.segment_bytes)
+    }
+
+    /// Whether a file waits to be used again.
+    pub(super) fn has_free(&self) -> bool {
+        !self.state.lock().free.is_empty()
+    }
+
+    /// The folder, for messages.
+    pub(super) fn folder(&self) -> PathBuf {
+        self.disk.root().join(WAL_FOLDER)
     }
 
     /// Nothing below `checkpoint_lsn` is needed.

@@ -142,29 +142,60 @@ pub(super) fn parse_name(name: &str) -> Option<u64> {
     (format!("{seq}") == digits).then_some(seq)
 }
 
+/// Why a file could not be made.
+#[derive(Debug)]
+pub(super) enum MakeError {
+    /// A sync failed: what is durable is not known, so it must not be tried again.
+    Sync(Error),
+    /// No space, or anything else that changed nothing: it may be tried again.
+    Other(Error),
+}
+
+impl MakeError {
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::Sync(error) | Self::Other(error) => error,
+        }
+    }
+}
+
 /// Makes the file of segment `seq`, without a header: from the file of `recycled`, which must be
-/// `bytes` long, or a new one. Its name is durable on return.
+/// `bytes` long, or a new one. Its name and its blocks are durable on return, so that a start on a
+/// full disk finds them. After [`MakeError::Other`] there is no file `seq`, and `recycled` is as
+/// it was.
 pub(super) fn make_file(
     disk: &dyn Disk,
     seq: u64,
     bytes: u64,
     recycled: Option<u64>,
-) -> Result<Arc<dyn File>> {
+) -> std::result::Result<Arc<dyn File>, MakeError> {
     let path = segment_path(seq);
     let full = || disk.root().join(&path);
+    let other = |what, error: io::Error| MakeError::Other(Error::io(what, full(), &error));
     let file = match recycled {
         Some(old) => {
-            disk.rename(&segment_path(old), &path)
-                .map_err(|e| Error::io("rename to", full(), &e))?;
-            disk.open(&path).map_err(|e| Error::io("open", full(), &e))?
+            let old = segment_path(old);
+            disk.rename(&old, &path).map_err(|e| other("rename to", e))?;
+            disk.open(&path).map_err(|error| {
+                // Best effort: a never started file is found by the next start, whatever its name.
+                let _ = disk.rename(&path, &old);
+                other("open", error)
+            })?
         }
         None => {
-            let file = disk.create(&path).map_err(|e| Error::io("create", full(), &e))?;
-            file.allocate(bytes).map_err(|e| Error::io("allocate", full(), &e))?;
+            let file = disk.create(&path).map_err(|e| other("create", e))?;
+            file.allocate(bytes).map_err(|error| {
+                // Part of it may be allocated: a full disk must not fill up with failed attempts.
+                let _ = disk.remove(&path);
+                other("allocate", error)
+            })?;
+            file.sync().map_err(|e| MakeError::Sync(Error::sync(full(), &e)))?;
             file
         }
     };
-    sync_folder(disk)?;
+    let folder = Path::new(WAL_FOLDER);
+    disk.sync_dir(folder)
+        .map_err(|e| MakeError::Sync(Error::sync(disk.root().join(folder), &e)))?;
     Ok(file)
 }
 
