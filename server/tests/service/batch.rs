@@ -216,3 +216,37 @@ async fn earlier_frames_are_answered_before_a_refusal() {
     assert!(refused.message.contains("atomic"));
     assert_eq!(value(&mut client, "b").await, None);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_behind_a_refused_frame_is_applied() {
+    let fixture = Fixture::start().await;
+    let mut client = fixture.client().await;
+    for round in 0..20 {
+        let (a, z) = (format!("a{round}"), format!("z{round}"));
+        let bad = if round % 2 == 0 {
+            v1::BatchPutRequest { atomic: true, ..frame(2, vec![put_operation("b", "2")]) }
+        } else {
+            frame(2, (0..4097).map(|_| put_operation("b", "2")).collect())
+        };
+        let frames = vec![
+            frame(1, vec![put_operation(&a, "1")]),
+            bad,
+            frame(3, vec![put_operation(&z, "3")]),
+        ];
+        let mut answers = client.batch_put(tokio_stream::iter(frames)).await.unwrap().into_inner();
+        let first = answers.message().await.unwrap().unwrap();
+        assert!(first.id == 1 && first.done);
+        assert!(error(answers.message().await).not_applied);
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        assert_eq!(value(&mut client, &a).await, Some("1".into()));
+        assert_eq!(value(&mut client, "b").await, None);
+        assert_eq!(value(&mut client, &z).await, None, "round {round}");
+
+        let many = keys(2, (0..4097).map(|_| a.clone()));
+        let frames = vec![keys(1, [a.clone()]), many, keys(3, [a])];
+        let mut answers = client.batch_get(tokio_stream::iter(frames)).await.unwrap().into_inner();
+        let first = answers.message().await.unwrap().unwrap();
+        assert!(first.id == 1 && first.done);
+        assert_eq!(error(answers.message().await).kind, ErrorKind::InvalidArgument);
+    }
+}

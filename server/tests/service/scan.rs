@@ -156,3 +156,26 @@ async fn a_wrong_range_is_told_before_the_stream() {
     let refused = error(scan(&fixture, range("b", "z")).await);
     assert!(refused.not_applied);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_scan_of_a_stream_says_that_it_covered_nothing() {
+    let fixture = Fixture::with_shards(&[(1, "a", "m")]).await;
+    let long = Bytes::from(vec![1; 5000]);
+    let reverse = v1::ScanRequest { reverse: true, ..range("b", "z") };
+    let scans = vec![
+        range("b", "z"),
+        reverse.clone(),
+        v1::ScanRequest { prefix: long.clone(), ..range("b", "z") },
+        v1::ScanRequest { prefix: long, ..reverse },
+    ];
+    let requests: Vec<_> =
+        (0..).zip(scans).map(|(id, scan)| v1::BatchScanRequest { id, scan: Some(scan) }).collect();
+    let mut client = fixture.client().await;
+    let mut parts = client.batch_scan(tokio_stream::iter(requests)).await.unwrap().into_inner();
+    let mut covered = BTreeMap::new();
+    while let Some(part) = parts.message().await.unwrap() {
+        assert!(part.done && part.error.is_some());
+        covered.insert(part.id, part.covered_to);
+    }
+    assert_eq!(covered.into_values().collect::<Vec<_>>(), ["b", "z", "b", "z"]);
+}

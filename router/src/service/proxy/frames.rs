@@ -2,18 +2,20 @@
 //!
 //! Invariants: at most [`FRAMES_IN_FLIGHT`] frames are under way per stream, further ones wait in the
 //! transport; each holds at most one answer that was not taken; writes on one key are done in the
-//! order of their frames. A frame that is wrong as a whole ends the stream, as on a server.
+//! order of their frames. A frame that is wrong as a whole is the last one that is read, as on a
+//! server: those before it are finished and answered, then the refusal ends the stream.
 
 use futures::stream::{StreamExt as _, unfold};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tonic::{Status, Streaming};
 use vmemkv_client::dispatch::{BatchGetAnswers, BatchPutAnswers, GateGuard, KeyGate};
 use vmemkv_client::{Deadline, Dispatcher, ErrorKind};
-use vmemkv_proto::v1::batch_put_result;
+use vmemkv_proto::check::{check_batch_get, check_batch_put, unimplemented};
+use vmemkv_proto::v1::{batch_operation, batch_put_result};
 use vmemkv_proto::{ApiError, v1};
 
 use super::stop::{Stop, stopping};
-use super::{Answers, STEP};
+use super::{Answers, STEP, refuse_ttl};
 
 /// Frames of one stream under way at once.
 const FRAMES_IN_FLIGHT: usize = 8;
@@ -30,7 +32,7 @@ pub(super) fn gets(
 ) -> Answers<v1::BatchGetResponse> {
     let (order, answers) = channel(FRAMES_IN_FLIGHT);
     tokio::spawn(async move {
-        let mut frames = Frames { frames, stop, deadline, order };
+        let mut frames = Frames { frames, stop, deadline, order, check: check_batch_get };
         while let Some((frame, out)) = frames.next().await {
             let dispatcher = dispatcher.clone();
             tokio::spawn(async move {
@@ -54,17 +56,18 @@ pub(super) fn puts(
     let (order, answers) = channel(FRAMES_IN_FLIGHT);
     tokio::spawn(async move {
         let gate = KeyGate::default();
-        let mut frames = Frames { frames, stop, deadline, order };
+        let mut frames = Frames { frames, stop, deadline, order, check: check_put };
         while let Some((frame, out)) = frames.next().await {
             // Waits for frames before it that have one of its keys.
             let entered = tokio::select! {
                 entered = gate.enter(&frame.operations) => entered,
                 () = out.closed() => return,
             };
+            let expiring = expiring(&frame.operations);
             let dispatcher = dispatcher.clone();
             tokio::spawn(async move {
                 match dispatcher.batch_put(frame, deadline, STEP).await {
-                    Ok(answers) => send_puts(answers, out, entered).await,
+                    Ok(answers) => send_puts(answers, out, entered, &expiring).await,
                     Err(error) => send_last(out, error.into()).await,
                 }
             });
@@ -79,6 +82,8 @@ struct Frames<F, A> {
     stop: Stop,
     deadline: Deadline,
     order: Sender<FrameAnswers<A>>,
+    /// Refuses a frame as a whole; none is read after it.
+    check: fn(&F) -> Result<(), ApiError>,
 }
 
 impl<F, A> Frames<F, A> {
@@ -97,10 +102,13 @@ impl<F, A> Frames<F, A> {
         };
         let (out, answers) = channel(1);
         let end = match next {
-            Some(Ok(Some(frame))) => {
-                place.send(answers);
-                return Some((frame, out));
-            }
+            Some(Ok(Some(frame))) => match (self.check)(&frame) {
+                Ok(()) => {
+                    place.send(answers);
+                    return Some((frame, out));
+                }
+                Err(refused) => refused.to_status(),
+            },
             Some(Ok(None)) => return None,
             Some(Err(status)) => status,
             None => stopping(),
@@ -146,13 +154,11 @@ async fn send_puts(
     mut answers: BatchPutAnswers,
     out: Sender<Result<v1::BatchPutResponse, Status>>,
     entered: GateGuard,
+    expiring: &[usize],
 ) {
     let mut listening = true;
-    while let Some(answer) = answers.next().await {
-        if let Some(refused) = refused_whole(&answer) {
-            send_last(out, refused).await;
-            return;
-        }
+    while let Some(mut answer) = answers.next().await {
+        name_ttl(&mut answer, expiring);
         listening = listening && out.send(Ok(answer)).await.is_ok();
         if !listening {
             break;
@@ -161,17 +167,34 @@ async fn send_puts(
     drop(entered);
 }
 
-/// A feature that servers do not have is refused for the stream, as a server does.
-fn refused_whole(answer: &v1::BatchPutResponse) -> Option<Status> {
-    let unimplemented = |result: &v1::BatchPutResult| match &result.result {
-        Some(batch_put_result::Result::Error(error)) => {
-            (error.code == ErrorKind::Unimplemented.code() as i32).then(|| error.clone())
-        }
-        _ => None,
+/// Refuses what a server refuses as a whole. Not by the servers' answers: by then frames behind it
+/// would be under way.
+fn check_put(frame: &v1::BatchPutRequest) -> Result<(), ApiError> {
+    check_batch_put(frame)?;
+    if frame.request_id.is_some() {
+        return Err(unimplemented("request_id"));
+    }
+    if frame.atomic { Err(unimplemented("atomic")) } else { Ok(()) }
+}
+
+/// The puts with an expiry of 0. The dispatcher refuses each as a wrong argument and sends it nowhere.
+fn expiring(operations: &[v1::BatchOperation]) -> Vec<usize> {
+    let is = |operation: &v1::BatchOperation| match &operation.operation {
+        Some(batch_operation::Operation::Put(put)) => put.ttl_ms == Some(0),
+        _ => false,
     };
-    let errors: Option<Vec<_>> = answer.results.iter().map(unimplemented).collect();
-    let first = errors.filter(|_| answer.first == 0 && answer.done)?.into_iter().next()?;
-    Some(ApiError::from(first).to_status())
+    operations.iter().enumerate().filter(|(_, operation)| is(operation)).map(|(at, _)| at).collect()
+}
+
+/// Refuses those in the words of a server, which has no expiry at all yet.
+fn name_ttl(answer: &mut v1::BatchPutResponse, expiring: &[usize]) {
+    let first = usize::try_from(answer.first).unwrap_or(usize::MAX);
+    for at in expiring {
+        let result = at.checked_sub(first).and_then(|at| answer.results.get_mut(at));
+        if let (Some(result), Err(error)) = (result, refuse_ttl(Some(0))) {
+            result.result = Some(batch_put_result::Result::Error(error.to_wire()));
+        }
+    }
 }
 
 async fn send_last<T>(out: Sender<Result<T, Status>>, status: Status) {

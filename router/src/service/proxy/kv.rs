@@ -6,7 +6,7 @@ use vmemkv_proto::convert::Scan;
 use vmemkv_proto::v1;
 
 use super::time_left::time_left;
-use super::{Answers, CHECKSUM_STEP, Proxy, STEP, batch_scan, bounded, frames};
+use super::{Answers, CHECKSUM_STEP, Proxy, STEP, batch_scan, bounded, frames, refuse_ttl};
 
 #[tonic::async_trait]
 impl v1::kv_server::Kv for Proxy {
@@ -29,7 +29,9 @@ impl v1::kv_server::Kv for Proxy {
         request: Request<v1::PutRequest>,
     ) -> Result<Response<v1::PutResponse>, Status> {
         let deadline = bounded(time_left(&request));
-        Ok(Response::new(self.dispatcher.put(request.into_inner(), deadline).await?))
+        let request = request.into_inner();
+        refuse_ttl(request.ttl_ms)?;
+        Ok(Response::new(self.dispatcher.put(request, deadline).await?))
     }
 
     async fn delete(

@@ -1,9 +1,9 @@
 //! The same `Kv` service that servers have, for clients that do not route.
 //!
 //! Owns a dispatcher over this router's map. Invariants: requests are checked, and answered, as one
-//! server with every shard would; errors keep what the server said (`not_applied` above all), and
-//! fields that this release does not know are passed on, so that servers refuse them. Streams are
-//! read as fast as their caller reads them; of a scan one answer is held, of a stream of frames a
+//! server with every shard would; errors keep what the server said (`not_applied` above all).
+//! What this release has not built is refused: here where it concerns a whole frame or a time to live,
+//! else by servers, to which it is passed on. Streams are read as fast as their caller reads them; of a scan one answer is held, of a stream of frames a
 //! bounded number of frames. The time that a caller has left is told to servers. A route hint that a
 //! request brings is meant for servers and is replaced: the proxy routes by its own map, and says
 //! nothing of a hint that was wrong.
@@ -27,7 +27,8 @@ use tonic::Status;
 use vmemkv_client::dispatch::DispatcherOptions;
 use vmemkv_client::routes::RouteSource;
 use vmemkv_client::{Deadline, Dispatcher};
-use vmemkv_proto::{limits, v1};
+use vmemkv_proto::check::unimplemented;
+use vmemkv_proto::{ApiError, limits, v1};
 
 use self::map_source::MapSource;
 use self::stop::Stop;
@@ -96,6 +97,11 @@ impl Proxy {
 /// Of a single call: what is left of the caller's time, or the proxy's own bound.
 fn bounded(deadline: Deadline) -> Deadline {
     if deadline == Deadline::none() { Deadline::within(UNSET_DEADLINE) } else { deadline }
+}
+
+/// Refuses an expiry, also one of 0, as a server does.
+fn refuse_ttl(ttl_ms: Option<u64>) -> Result<(), ApiError> {
+    ttl_ms.map_or(Ok(()), |_| Err(unimplemented("ttl_ms")))
 }
 
 #[cfg(test)]

@@ -242,7 +242,9 @@ async fn refusals_are_those_of_a_server() {
         request_id,
         ..Default::default()
     };
-    for request in [put(Some(5), None), put(None, Some(v1::RequestId::default()))] {
+    for request in
+        [put(Some(0), None), put(Some(5), None), put(None, Some(v1::RequestId::default()))]
+    {
         let error = set.kv.put(request).await.unwrap_err();
         assert_eq!(error.code(), Code::Unimplemented);
         assert!(ApiError::from(error).not_applied);
@@ -344,4 +346,70 @@ async fn long_streams_end_when_the_router_stops() {
     // What is on its way arrives first.
     let ended = async { while scan.message().await.is_ok_and(|answer| answer.is_some()) {} };
     tokio::time::timeout(Duration::from_secs(5), ended).await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_behind_a_refused_frame_is_applied() {
+    let mut set = set().await;
+    let frame = |id, keys: Vec<String>, atomic| v1::BatchPutRequest {
+        id,
+        operations: keys.into_iter().map(|key| Operation::put(key, "x").into_wire()).collect(),
+        atomic,
+        ..Default::default()
+    };
+    for round in 0..20 {
+        let (a, z) = (format!("a{round}"), format!("z{round}"));
+        let (bad, code) = if round % 2 == 0 {
+            (frame(2, vec!["b".to_owned()], true), Code::Unimplemented)
+        } else {
+            (frame(2, vec!["b".to_owned(); 4097], false), Code::InvalidArgument)
+        };
+        let frames = [frame(1, vec![a.clone()], false), bad, frame(3, vec![z.clone()], false)];
+        let mut answers = set.kv.batch_put(iter(frames)).await.unwrap().into_inner();
+        let first = answers.message().await.unwrap().unwrap();
+        assert!(first.id == 1 && first.done);
+        let error = answers.message().await.unwrap_err();
+        assert!(error.code() == code && ApiError::from(error).not_applied);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        {
+            let state = set.fake.state.lock();
+            assert!(state.data.contains_key(a.as_bytes()));
+            assert!(!state.data.contains_key(&b"b"[..]));
+            assert!(!state.data.contains_key(z.as_bytes()), "round {round}");
+        }
+
+        let keys = |id, count| {
+            let keys = vec![Bytes::from(a.clone()); count];
+            v1::BatchGetRequest { id, keys, ..Default::default() }
+        };
+        let frames = [keys(1, 1), keys(2, 4097), keys(3, 1)];
+        let mut answers = set.kv.batch_get(iter(frames)).await.unwrap().into_inner();
+        let first = answers.message().await.unwrap().unwrap();
+        assert!(first.id == 1 && first.done);
+        assert_eq!(answers.message().await.unwrap_err().code(), Code::InvalidArgument);
+    }
+}
+
+#[tokio::test]
+async fn an_expiry_of_a_batch_fails_its_put_only() {
+    let mut set = set().await;
+    let put = |key: &'static str, ttl_ms| v1::BatchOperation {
+        operation: Some(v1::batch_operation::Operation::Put(v1::PutOperation {
+            key: key.into(),
+            ttl_ms,
+            ..Default::default()
+        })),
+    };
+    let operations = vec![put("a", None), put("b", Some(0)), put("c", None)];
+    let frame = v1::BatchPutRequest { operations, ..Default::default() };
+    let mut answers = set.kv.batch_put(iter([frame])).await.unwrap().into_inner();
+    let results = answers.message().await.unwrap().unwrap().results;
+    assert_eq!(results[0].result, Some(batch_put_result::Result::Applied(true)));
+    let Some(batch_put_result::Result::Error(error)) = results[1].result.clone() else {
+        panic!("{:?}", results[1]);
+    };
+    let error = ApiError::from(error);
+    assert!(error.kind == ErrorKind::Unimplemented && error.not_applied);
+    assert_eq!(results[2].result, Some(batch_put_result::Result::Applied(true)));
+    assert!(!set.fake.state.lock().data.contains_key(&b"b"[..]));
 }

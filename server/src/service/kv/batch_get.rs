@@ -33,18 +33,25 @@ pub(super) fn serve(
     caller: Caller,
     frames: Streaming<v1::BatchGetRequest>,
 ) -> Ordered<v1::BatchGetResponse> {
-    answer_frames(caller, frames, |caller, frame, out| {
-        // Reads need no order among frames: all of it is the rest.
-        ready(answer(caller, frame, out))
+    answer_frames(caller, frames, check_batch_get, |caller, frame, out| {
+        // Reads need no order among frames: but for the admission all of it is the rest.
+        let begun = begin(&caller);
+        ready(begun.map(|begun| answer(caller, begun, frame, out)).map_err(Stop::from))
     })
+}
+
+/// What a frame is read with.
+fn begin(caller: &Caller) -> Result<(Admission, Arc<Engine>), ApiError> {
+    Ok((caller.node.ownership.admit()?, caller.node.engine()?))
 }
 
 async fn answer(
     caller: Caller,
+    begun: (Admission, Arc<Engine>),
     frame: v1::BatchGetRequest,
     out: Sender<Result<v1::BatchGetResponse, Status>>,
 ) {
-    match read_frame(&caller, frame, out.clone()).await {
+    match read_frame(&caller, begun, frame, out.clone()).await {
         Ok(()) => {}
         Err(Stop::Gone) => caller.count_gone(),
         Err(Stop::Failed(error)) => caller.fail(&out, &error).await,
@@ -53,13 +60,11 @@ async fn answer(
 
 async fn read_frame(
     caller: &Caller,
+    (admission, engine): (Admission, Arc<Engine>),
     frame: v1::BatchGetRequest,
     out: Sender<Result<v1::BatchGetResponse, Status>>,
 ) -> Result<(), Stop> {
-    check_batch_get(&frame)?;
     let node = &caller.node;
-    let admission = node.ownership.admit()?;
-    let engine = node.engine()?;
     let mut writer = FrameWriter::new(frame.id, out);
     let (keys, routes) = (frame.keys, frame.routes);
     let mut largest = 0;

@@ -35,7 +35,14 @@ pub(super) fn serve(
     caller: Caller,
     frames: Streaming<v1::BatchPutRequest>,
 ) -> Ordered<v1::BatchPutResponse> {
-    answer_frames(caller, frames, begin)
+    answer_frames(caller, frames, check, begin)
+}
+
+/// Refuses a frame as a whole.
+fn check(frame: &v1::BatchPutRequest) -> Result<(), ApiError> {
+    check_batch_put(frame)?;
+    refuse_request_id(frame.request_id.as_ref())?;
+    if frame.atomic { Err(unimplemented("atomic")) } else { Ok(()) }
 }
 
 /// Applies a frame; what is left is to wait for the log and to answer.
@@ -43,9 +50,9 @@ async fn begin(
     caller: Caller,
     frame: v1::BatchPutRequest,
     out: Sender<Result<v1::BatchPutResponse, Status>>,
-) -> impl Future<Output = ()> + Send + 'static {
-    let applied = apply_frame(&caller, frame, out.clone()).await;
-    finish(caller, applied, out)
+) -> Result<impl Future<Output = ()> + Send + 'static, Stop> {
+    let applied = apply_frame(&caller, frame, out).await?;
+    Ok(finish(caller, applied))
 }
 
 /// A frame whose last operations have been applied, and are not known to be durable yet.
@@ -55,22 +62,13 @@ struct Applied {
     outcomes: Vec<Outcome>,
 }
 
-async fn finish(
-    caller: Caller,
-    applied: Result<Applied, Stop>,
-    out: Sender<Result<v1::BatchPutResponse, Status>>,
-) {
-    let result = match applied {
-        Ok(mut applied) => match send_durable(&caller.node, &mut applied).await {
-            Ok(()) => applied.writer.finish().await.map_err(Stop::from),
-            Err(gone) => Err(gone.into()),
-        },
-        Err(stop) => Err(stop),
+async fn finish(caller: Caller, mut applied: Applied) {
+    let sent = match send_durable(&caller.node, &mut applied).await {
+        Ok(()) => applied.writer.finish().await,
+        Err(gone) => Err(gone),
     };
-    match result {
-        Ok(()) => {}
-        Err(Stop::Gone) => caller.count_gone(),
-        Err(Stop::Failed(error)) => caller.fail(&out, &error).await,
+    if sent == Err(Gone) {
+        caller.count_gone();
     }
 }
 
@@ -81,11 +79,6 @@ async fn apply_frame(
     frame: v1::BatchPutRequest,
     out: Sender<Result<v1::BatchPutResponse, Status>>,
 ) -> Result<Applied, Stop> {
-    check_batch_put(&frame)?;
-    refuse_request_id(frame.request_id.as_ref())?;
-    if frame.atomic {
-        return Err(unimplemented("atomic").into());
-    }
     caller.check()?;
     let node = &caller.node;
     let admission = node.ownership.admit()?;
@@ -94,6 +87,7 @@ async fn apply_frame(
     let mut applied = Applied { engine, writer, outcomes: Vec::new() };
     let routes: Arc<[v1::RouteHint]> = frame.routes.into();
     let mut operations = frame.operations.into_iter();
+    let mut begun = false;
     while operations.len() > 0 {
         let job = {
             let (node, engine) = (Arc::clone(node), Arc::clone(&applied.engine));
@@ -103,7 +97,13 @@ async fn apply_frame(
                 (outcomes, operations)
             }
         };
-        (applied.outcomes, operations) = node.pool.run(Class::Write, job).await?;
+        (applied.outcomes, operations) =
+            node.pool.run(Class::Write, job).await.map_err(|mut error| {
+                // It ends the whole frame: what came before in it may be applied.
+                error.not_applied &= !begun;
+                error
+            })?;
+        begun = true;
         if operations.len() > 0 {
             send_durable(node, &mut applied).await?;
         }

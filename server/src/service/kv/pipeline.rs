@@ -2,7 +2,9 @@
 //!
 //! Invariants: at most `frames_in_flight` frames are under way per stream, further ones wait in the
 //! transport; the first step of a frame ends before the next frame is read, so that writes of one
-//! stream are applied in order; a panic ends the stream with INTERNAL.
+//! stream are applied in order; a frame that is refused as a whole is the last one that is read:
+//! those before it are finished and answered, then comes the refusal; a panic ends the stream with
+//! INTERNAL.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -14,7 +16,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tonic::{Status, Streaming};
 use vmemkv_proto::ApiError;
 
-use super::caller::Caller;
+use super::caller::{Caller, Stop};
 
 /// The answers of a stream, frame by frame.
 pub(crate) struct Ordered<T> {
@@ -41,35 +43,38 @@ impl<T> Stream for Ordered<T> {
     }
 }
 
-/// Answers each frame of a stream. `begin` is the first step of a frame and returns the rest of it,
-/// which goes on beside the next frames.
+/// Answers each frame of a stream. `check` refuses a frame before anything is done with it. `begin`
+/// is its first step, which may still refuse it, and returns the rest of it, which goes on beside the
+/// next frames.
 pub(super) fn answer_frames<Frame, Answer, Begin, First, Rest>(
     caller: Caller,
     frames: Streaming<Frame>,
+    check: fn(&Frame) -> Result<(), ApiError>,
     begin: Begin,
 ) -> Ordered<Answer>
 where
     Frame: Send + 'static,
     Answer: Send + 'static,
     Begin: Fn(Caller, Frame, Sender<Result<Answer, Status>>) -> First + Send + 'static,
-    First: Future<Output = Rest> + Send + 'static,
+    First: Future<Output = Result<Rest, Stop>> + Send + 'static,
     Rest: Future<Output = ()> + Send + 'static,
 {
     let (order, answers) = mpsc::channel(caller.node.config.limits.frames_in_flight);
-    tokio::spawn(read_frames(caller, frames, begin, order));
+    tokio::spawn(read_frames(caller, frames, check, begin, order));
     Ordered { frames: answers, current: None }
 }
 
 async fn read_frames<Frame, Answer, Begin, First, Rest>(
     caller: Caller,
     mut frames: Streaming<Frame>,
+    check: fn(&Frame) -> Result<(), ApiError>,
     begin: Begin,
     order: Sender<Receiver<Result<Answer, Status>>>,
 ) where
     Frame: Send + 'static,
     Answer: Send + 'static,
     Begin: Fn(Caller, Frame, Sender<Result<Answer, Status>>) -> First + Send + 'static,
-    First: Future<Output = Rest> + Send + 'static,
+    First: Future<Output = Result<Rest, Stop>> + Send + 'static,
     Rest: Future<Output = ()> + Send + 'static,
 {
     loop {
@@ -89,15 +94,21 @@ async fn read_frames<Frame, Answer, Begin, First, Rest>(
                 return;
             }
         };
+        let checked = check(&frame);
         if order.send(answer).await.is_err() {
             caller.count_gone();
             return;
         }
+        if let Err(error) = checked {
+            return caller.fail(&out, &error).await;
+        }
         let first = begin(caller.clone(), frame, out.clone());
         match AssertUnwindSafe(first).catch_unwind().await {
-            Ok(rest) => {
+            Ok(Ok(rest)) => {
                 tokio::spawn(guarded(rest, out));
             }
+            Ok(Err(Stop::Gone)) => return caller.count_gone(),
+            Ok(Err(Stop::Failed(error))) => return caller.fail(&out, &error).await,
             Err(_) => return send_panic(&out).await,
         }
     }
