@@ -128,7 +128,7 @@ pub fn node_admin_on(channel: Channel) -> NodeAdminClient<Channel> {
 }
 
 /// An error of the client, which knows whether a write may have happened.
-#[allow(clippy::needless_pass_by_value)]
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub fn client_failure(error: vmemkv_client::Error) -> Failure {
     let mut api = error.api().clone();
     api.not_applied = !error.is_unknown();

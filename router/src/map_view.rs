@@ -3,12 +3,9 @@
 //! Invariants: what is handed out is committed, and consistent within one call; versions never go
 //! back for one [`MapView`]; no lock is held while a caller works with an answer.
 
-#![allow(dead_code, reason = "the proxy decides which of it it needs")]
-
 use std::time::Duration;
 
 use tokio::sync::watch;
-use vmemkv_proto::convert::KeyRange;
 use vmemkv_proto::{ApiError, v1};
 
 use crate::local_state::{Changes, LocalState};
@@ -33,7 +30,7 @@ pub(crate) struct MapPart {
 pub(crate) enum MapUpdate {
     /// The shards that changed since then.
     Delta(MapPart),
-    /// Too much has happened since: take the whole map with [`MapView::snapshot`].
+    /// Too much has happened since: what was known before counts for nothing.
     Resync,
 }
 
@@ -62,15 +59,6 @@ impl MapView {
     /// The version of the map that this router has.
     pub(crate) fn version(&self) -> u64 {
         *self.state.subscribe().borrow()
-    }
-
-    /// The shards that hold keys of a range. Empty until the first server has registered.
-    pub(crate) fn snapshot(&self, keys: &KeyRange) -> MapPart {
-        self.state.read(|state| MapPart {
-            cluster_id: state.cluster.cluster_id,
-            map_version: state.cluster.map_version,
-            shards: state.shards.range(keys).map(|shard| shard.to_wire(&state.nodes)).collect(),
-        })
     }
 
     /// The shard that holds a key, and the version of the map. `None`: there is no shard yet.

@@ -45,7 +45,7 @@ pub trait Disk: Send + Sync {
 }
 
 /// An open file.
-#[allow(clippy::len_without_is_empty)]
+#[expect(clippy::len_without_is_empty, reason = "a file is no collection")]
 pub trait File: Send + Sync {
     /// Where the file is, for messages.
     fn path(&self) -> PathBuf;
