@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::memory::MemoryArguments;
+use crate::recovery::RecoveryArguments;
+use crate::runner::SWAP_FILE_BYTES;
 use crate::store::StoreName;
 use crate::workload::{Cell, Flavour, MIN_RECORDS, Scenario, Touch, Workload};
 
@@ -23,6 +26,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// One cell of the matrix: one store under one workload
     Engine(EngineArguments),
+    Recovery(RecoveryArguments),
+    Memory(MemoryArguments),
     /// Removes the data of earlier runs
     Clean {
         /// The directory of the data
@@ -32,6 +37,16 @@ pub(crate) enum Command {
     /// Loads or ages a corpus, in a process of its own: started by `engine`
     #[command(hide = true)]
     Prepare(PrepareArguments),
+    /// Does one task in a process of its own: started by the subcommands above
+    #[command(hide = true)]
+    Measured {
+        /// The task, as JSON.
+        #[arg(long)]
+        task: String,
+        /// The cgroup to enter first.
+        #[arg(long)]
+        cgroup: Option<PathBuf>,
+    },
 }
 
 /// Flags of `engine`.
@@ -61,12 +76,23 @@ pub(crate) struct EngineArguments {
     /// How values are read
     #[arg(long, value_enum, default_value = "line")]
     pub(crate) touch: Touch,
+    /// Memory limit of the measured process in bytes, page cache included [default: 1 GiB for the
+    /// scenarios that are larger than memory, none for the others]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(16 << 20..))]
+    pub(crate) memory_limit: Option<u64>,
+    /// Swap file for a run with a memory limit on a machine without swap; 0 = none
+    #[arg(long, value_name = "BYTES", default_value_t = SWAP_FILE_BYTES)]
+    pub(crate) swap_bytes: u64,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+/// Where data and result go: flags of every subcommand that measures.
+#[derive(Args, Debug)]
+pub(crate) struct Place {
     /// Where the data lives: a disk, not a tmpfs
     #[arg(long, default_value = "./vmemkv-bench-data")]
     pub(crate) dir: PathBuf,
-    /// Memory limit in bytes, for the scenarios that are larger than memory
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) memory_limit: Option<u64>,
     /// Write the result as one JSON object; `-` for standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -161,6 +187,9 @@ mod tests {
     fn only_what_is_built_is_listed() {
         let command = Arguments::command();
         let listed = command.get_subcommands().filter(|command| !command.is_hide_set());
-        assert_eq!(listed.map(clap::Command::get_name).collect::<Vec<_>>(), ["engine", "clean"]);
+        assert_eq!(
+            listed.map(clap::Command::get_name).collect::<Vec<_>>(),
+            ["engine", "recovery", "memory", "clean"]
+        );
     }
 }

@@ -3,11 +3,12 @@
 //! Invariants: the process that measures has loaded nothing, so its memory is the store's and the
 //! plan's; an answer of a store that is not checked is not reported as verified.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use serde::{Deserialize, Serialize};
 
 use crate::args::{Arguments, Command, EngineArguments, PrepareArguments};
 use crate::corpus::{self, Corpus, Scratch};
@@ -15,11 +16,14 @@ use crate::operations::{Bench, Event, Ran};
 use crate::output::{self, CellResult, EventResult};
 use crate::plan::Plan;
 use crate::random::Stream;
+use crate::runner::{Limit, MEMORY_LIMIT_BYTES, page_cache};
 use crate::store::StoreName;
 use crate::system::{self, Device};
+use crate::task::Task;
 use crate::values::Values;
 use crate::verify::verify;
 use crate::workload::{Cell, Workload, name};
+use crate::{memory, recovery, runner};
 
 /// The longest warm-up.
 const WARM_UP_SECONDS: f64 = 2.0;
@@ -37,6 +41,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool> {
             }
             Ok(true)
         }
+        Command::Recovery(arguments) => recovery::run(&arguments),
+        Command::Memory(arguments) => memory::run(&arguments),
+        Command::Measured { task, cgroup } => {
+            runner::enter(cgroup.as_deref())?;
+            let task: Task = serde_json::from_str(&task).context("read the task")?;
+            task.run().map(|()| true)
+        }
         Command::Clean { dir } => {
             let removed = corpus::clean(&dir)?;
             let what = if removed { "removed" } else { "nothing at" };
@@ -50,9 +61,7 @@ fn measure(arguments: &EngineArguments) -> Result<bool> {
     let cell = arguments.cell();
     let store = &arguments.store;
     store.check_built()?;
-    check_memory(&cell, arguments.memory_limit)?;
-    corpus::open_directory(&arguments.dir)?;
-    let dir = arguments.dir.canonicalize()?;
+    let dir = corpus::open_directory(&arguments.place.dir)?;
 
     let corpus = Corpus::of(&cell, store);
     if cell.loaded_records() > 0 && !corpus.is_complete(&dir) {
@@ -71,28 +80,48 @@ fn measure(arguments: &EngineArguments) -> Result<bool> {
         Some(scratch)
     };
     let data = scratch.as_ref().map_or_else(|| corpus.data(&dir), Scratch::data);
-    let (result, problems) = measure_in(&cell, store, &data)?;
+    let task = CellTask { cell, store: store.name(), data };
+    let (result, problems) = match limit(arguments, &dir) {
+        None => measure_in(&task)?,
+        Some(limit) => measure_under(&task, &limit)?,
+    };
     drop(scratch);
     for problem in &problems {
         eprintln!("vmemkv-bench: {problem}");
     }
-    output::write(&result, arguments.json.as_deref())?;
+    output::write(&result, arguments.place.json.as_deref())?;
     Ok(problems.is_empty())
 }
 
-fn check_memory(cell: &Cell, limit: Option<u64>) -> Result<()> {
-    let scenario = name(cell.scenario);
-    if cell.scenario.is_larger_than_memory() {
-        bail!(
-            "{scenario} is not built yet: it needs a memory limit on the measured process, which \
-             this version cannot set; choose 8b-mem or 1kb-mem"
-        );
+/// The memory limit of the measured process.
+fn limit(arguments: &EngineArguments, dir: &Path) -> Option<Limit> {
+    let usual = arguments.scenario.is_larger_than_memory().then_some(MEMORY_LIMIT_BYTES);
+    let memory_bytes = arguments.memory_limit.or(usual)?;
+    Some(Limit { memory_bytes, swap_bytes: arguments.swap_bytes, dir: dir.to_owned() })
+}
+
+/// A cell to measure in a process of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CellTask {
+    cell: Cell,
+    store: String,
+    data: PathBuf,
+}
+
+/// Measures in a limited process, the page cache of the load dropped first.
+fn measure_under(task: &CellTask, limit: &Limit) -> Result<(CellResult, Vec<String>)> {
+    let left = page_cache::drop_below(&task.data)?;
+    if left > 0 {
+        eprintln!("vmemkv-bench: {left} bytes of the data stay in the page cache");
     }
-    ensure!(
-        limit.is_none(),
-        "--memory-limit is not built yet, and {scenario} is measured without one"
-    );
-    Ok(())
+    let task = Task::Cell(task.clone());
+    let ((result, problems), limit) = runner::run::<(CellResult, _)>(&task, Some(limit))?;
+    Ok((CellResult { limit, ..result }, problems))
+}
+
+/// Task: measures the cell.
+pub(crate) fn measure_cell(task: &CellTask) -> Result<()> {
+    runner::reply(&measure_in(task)?)
 }
 
 /// Loads the corpus, or ages a copy of it, in a process of its own.
@@ -116,7 +145,9 @@ fn prepare(corpus: &Corpus, dir: &Path, age: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-fn measure_in(cell: &Cell, name: &StoreName, data: &Path) -> Result<(CellResult, Vec<String>)> {
+fn measure_in(task: &CellTask) -> Result<(CellResult, Vec<String>)> {
+    let CellTask { cell, store, data } = task;
+    let name: StoreName = store.parse().map_err(|error| anyhow!("{error}"))?;
     let values = Values::new(cell.scenario, cell.flavour);
     let window = plans(cell, Stream::Window)?;
     let store = name
@@ -134,7 +165,7 @@ fn measure_in(cell: &Cell, name: &StoreName, data: &Path) -> Result<(CellResult,
     let peak_rss_bytes = system::peak_rss_bytes()?;
     eprintln!("verifying");
     let problems = verify(&bench, &window, &ran)?;
-    let result = report(cell, name, &device, &ran, peak_rss_bytes, problems.is_empty())?;
+    let result = report(cell, &name, &device, &ran, peak_rss_bytes, problems.is_empty())?;
     store.close()?;
     Ok((result, problems))
 }
@@ -188,31 +219,6 @@ fn report(
         device_reads_source: device.source().into(),
         timeline: if is_timed { outcome.timeline() } else { Vec::new() },
         events: events.collect(),
+        limit: None,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::workload::{Flavour, Scenario, Touch};
-
-    #[test]
-    fn larger_than_memory_is_refused_and_not_pretended() {
-        for scenario in [Scenario::Ltm1Kb, Scenario::Ltm64Kb] {
-            let cell = Cell {
-                scenario,
-                workload: Workload::GetMiss,
-                flavour: Flavour::Seed,
-                threads: 1,
-                records: 1000,
-                seconds: 1.0,
-                touch: Touch::Line,
-            };
-            let error = check_memory(&cell, Some(1 << 30)).expect_err("refused");
-            assert!(error.to_string().contains("not built yet"));
-            let cell = Cell { scenario: Scenario::Mem8B, ..cell };
-            assert!(check_memory(&cell, Some(1 << 30)).is_err());
-            assert!(check_memory(&cell, None).is_ok());
-        }
-    }
 }

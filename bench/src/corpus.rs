@@ -3,13 +3,16 @@
 //! Invariants: a corpus without its `complete` file is loaded anew; a window that writes gets a
 //! copy, synced before the clock runs; only a directory with our marker is ever removed.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::keygen::{KeyKind, Keys};
+use crate::progress::Progress;
+use crate::runner::swap;
 use crate::store::{Pair, StoreName};
 use crate::system;
 use crate::values::Values;
@@ -19,10 +22,9 @@ const MARKER: &str = ".vmemkv-bench";
 const COMPLETE: &str = "complete";
 const DATA: &str = "data";
 const CHUNK_BYTES: usize = 4 << 20;
-const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// Makes the directory of all data, or refuses it.
-pub(crate) fn open_directory(dir: &Path) -> Result<()> {
+/// Makes the directory of all data, or refuses it. Returns its canonical path.
+pub(crate) fn open_directory(dir: &Path) -> Result<PathBuf> {
     let context = || format!("make {}", dir.display());
     let absolute = std::path::absolute(dir).with_context(context)?;
     if let Some(existing) = absolute.ancestors().find(|path| path.exists()) {
@@ -35,7 +37,8 @@ pub(crate) fn open_directory(dir: &Path) -> Result<()> {
         dir.display()
     );
     fs::write(dir.join(MARKER), "Data of vmemkv-bench; `vmemkv-bench clean` removes it.\n")
-        .with_context(context)
+        .with_context(context)?;
+    dir.canonicalize().with_context(context)
 }
 
 /// Removes the directory; whether there was one.
@@ -46,6 +49,7 @@ pub(crate) fn clean(dir: &Path) -> Result<bool> {
     if !dir.join(MARKER).exists() {
         bail!("{} is not a directory of vmemkv-bench: it stays", dir.display());
     }
+    swap::remove_left(dir)?;
     fs::remove_dir_all(dir).with_context(|| format!("remove {}", dir.display()))?;
     Ok(true)
 }
@@ -194,7 +198,12 @@ impl Scratch {
 
     /// The store's own directory.
     pub(crate) fn data(&self) -> PathBuf {
-        self.0.join(DATA)
+        self.path(DATA)
+    }
+
+    /// Another directory in it.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
     }
 }
 
@@ -206,45 +215,40 @@ impl Drop for Scratch {
     }
 }
 
+/// Makes `to` a synced copy of `from`. Files that are there already are overwritten in place: to
+/// free and to allocate gigabytes makes the drive's syncs slow for minutes (discard).
 fn copy_synced(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
+    let mut wanted = HashSet::new();
     for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
         let entry = entry?;
         let target = to.join(entry.file_name());
+        wanted.insert(entry.file_name());
         if entry.file_type()?.is_dir() {
             copy_synced(&entry.path(), &target)?;
         } else {
-            fs::copy(entry.path(), &target)
+            copy_file(&entry.path(), &target)
                 .with_context(|| format!("copy {}", entry.path().display()))?;
-            File::open(&target)?.sync_all()?;
+        }
+    }
+    for entry in fs::read_dir(to)? {
+        let entry = entry?;
+        if !wanted.contains(&entry.file_name()) {
+            let path = entry.path();
+            let removed =
+                if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.with_context(|| format!("remove {}", path.display()))?;
         }
     }
     File::open(to)?.sync_all().with_context(|| format!("sync {}", to.display()))
 }
 
-/// Lines on standard error, one a second.
-struct Progress {
-    what: &'static str,
-    total: u64,
-    began: Instant,
-    shown: Instant,
-}
-
-impl Progress {
-    fn new(what: &'static str, total: u64) -> Self {
-        Self { what, total, began: Instant::now(), shown: Instant::now() }
-    }
-
-    fn show(&mut self, done: u64) {
-        if self.shown.elapsed() >= PROGRESS_EVERY {
-            self.shown = Instant::now();
-            eprintln!("{}: {done} of {}", self.what, self.total);
-        }
-    }
-
-    fn end(&self) {
-        eprintln!("{}: done in {:.1} s", self.what, self.began.elapsed().as_secs_f64());
-    }
+fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
+    let mut from = File::open(from)?;
+    let mut to = File::options().write(true).create(true).truncate(false).open(to)?;
+    let bytes = io::copy(&mut from, &mut to)?;
+    to.set_len(bytes)?;
+    to.sync_all()
 }
 
 #[cfg(test)]
@@ -288,6 +292,12 @@ mod tests {
         let scratch = Scratch::copy_of(dir.path(), &data).expect("copy");
         let copy = scratch.data();
         assert_eq!(fs::read(copy.join("inner/a")).expect("read"), b"abc");
+        fs::write(copy.join("inner/a"), "longer than before").expect("write");
+        fs::write(copy.join("inner/more"), "x").expect("write");
+        fs::create_dir(copy.join("other")).expect("mkdir");
+        copy_synced(&data, &copy).expect("copy again");
+        assert_eq!(fs::read(copy.join("inner/a")).expect("read"), b"abc");
+        assert!(!copy.join("inner/more").exists() && !copy.join("other").exists());
         drop(scratch);
         assert!(!copy.exists());
     }

@@ -115,7 +115,8 @@ impl Keys {
     }
 }
 
-fn write_hex(number: u64, out: &mut [u8]) {
+/// Writes a number as hexadecimal digits, as many as `out` is long.
+pub(crate) fn write_hex(number: u64, out: &mut [u8]) {
     let mut rest = number;
     for digit in out.iter_mut().rev() {
         *digit = DIGITS[(rest & 15) as usize];
@@ -143,8 +144,8 @@ pub(crate) fn permute(value: u64, n: u64, seed: u64) -> u64 {
     }
 }
 
-/// The finaliser of splitmix64.
-fn mix(value: u64) -> u64 {
+/// The finaliser of splitmix64: a bijection.
+pub(crate) fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     value ^ (value >> 31)

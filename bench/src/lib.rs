@@ -5,17 +5,26 @@
 //! true only if the store was looked at after the run and held what it should.
 
 mod args;
+mod bulk;
 mod command;
 mod corpus;
 mod driver;
 mod histogram;
 mod keygen;
+mod memory;
 mod operations;
 mod output;
 mod plan;
+mod progress;
 mod random;
+mod recovery;
+mod runner;
+mod shaped_keys;
+mod smaps;
+mod statistics;
 mod store;
 mod system;
+mod task;
 mod values;
 mod verify;
 mod workload;

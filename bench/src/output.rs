@@ -1,4 +1,4 @@
-//! What a cell reports: one JSON object, and a few lines for people.
+//! What a subcommand reports: one JSON object, and a few lines for people.
 //!
 //! Invariants: the field names are fixed, tools read them; a figure is always a number.
 
@@ -7,10 +7,12 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::runner::LimitReport;
 
 /// The result of one cell.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CellResult {
     pub(crate) scenario: String,
     pub(crate) workload: String,
@@ -43,26 +45,35 @@ pub(crate) struct CellResult {
     /// ask, so pages read by this one.
     pub(crate) device_reads_source: String,
     /// ycsb-e: scans by second.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) timeline: Vec<u64>,
     /// ycsb-e: the jobs that were forced.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) events: Vec<EventResult>,
+    /// Larger than memory: the limit.
+    #[serde(flatten)]
+    pub(crate) limit: Option<LimitReport>,
 }
 
 /// A job that was forced in the window.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct EventResult {
     pub(crate) event: String,
     pub(crate) began_s: f64,
     pub(crate) took_s: f64,
 }
 
-impl CellResult {
+/// What a subcommand found.
+pub(crate) trait Report: Serialize {
     /// Lines for people.
+    fn text(&self) -> String;
+}
+
+impl Report for CellResult {
     fn text(&self) -> String {
+        let limit = self.limit.as_ref().map_or_else(String::new, |limit| limit.text() + "\n");
         format!(
-            "{} {} {} {} {}, {} threads, {} records\n\
+            "{limit}{} {} {} {} {}, {} threads, {} records\n\
              {:.0} ops/s   p50 {:.2} us   p99 {:.2} us   p99.9 {:.2} us\n\
              cpu {:.2} s   device reads {}   peak memory {} MiB   {}",
             self.scenario,
@@ -86,7 +97,7 @@ impl CellResult {
 
 /// Writes the object to `json` if it is given. Standard output gets the object alone (`-`), or
 /// the lines for people.
-pub(crate) fn write(result: &CellResult, json: Option<&Path>) -> Result<()> {
+pub(crate) fn write(result: &impl Report, json: Option<&Path>) -> Result<()> {
     let mut line = serde_json::to_string(result)?;
     line.push('\n');
     let text = match json {
@@ -130,6 +141,7 @@ pub(crate) mod tests {
             device_reads_source: "device".into(),
             timeline: Vec::new(),
             events: Vec::new(),
+            limit: None,
         }
     }
 

@@ -19,7 +19,11 @@ pub(crate) struct Values {
 impl Values {
     /// The values of a scenario.
     pub(crate) fn new(scenario: Scenario, flavour: Flavour) -> Self {
-        let full_bytes = scenario.value_bytes();
+        Self::of_size(scenario.value_bytes(), flavour)
+    }
+
+    /// Values of `full_bytes`; a fifth of the seeds' is small.
+    pub(crate) fn of_size(full_bytes: usize, flavour: Flavour) -> Self {
         let mut pool = vec![0; full_bytes + 8 * POOL_OFFSETS as usize];
         fill(&mut pool, 0x5eed);
         Self { flavour, full_bytes, pool }

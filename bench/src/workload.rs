@@ -3,9 +3,10 @@
 //! Invariant: the names on the command line and in the output are the same.
 
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 /// How large values are, and whether they fit in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Scenario {
     /// 8-byte values, in memory.
     #[value(name = "8b-mem")]
@@ -48,7 +49,7 @@ impl Scenario {
 }
 
 /// What is done to the store.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Workload {
     /// New keys, sequential ids split between the threads; put if absent.
     Insert,
@@ -101,7 +102,7 @@ impl Workload {
 }
 
 /// Two versions of the matrix.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Flavour {
     /// As the seeds' harness has it.
     Seed,
@@ -110,7 +111,7 @@ pub(crate) enum Flavour {
 }
 
 /// How a value is read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Touch {
     /// One word of each cache line.
     Line,
@@ -144,7 +145,7 @@ pub(crate) const SCAN_ENTRIES: usize = 100;
 pub(crate) const MIN_RECORDS: u64 = 1000;
 
 /// One cell of the matrix, without the store.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Cell {
     /// Value size and memory.
     pub(crate) scenario: Scenario,

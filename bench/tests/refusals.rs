@@ -18,15 +18,6 @@ fn refused(arguments: &str, status: i32, says: &str) {
 }
 
 #[test]
-fn larger_than_memory_is_not_built_yet() {
-    for scenario in ["1kb-ltm", "64kb-ltm"] {
-        let line = format!("engine --scenario {scenario} --workload get-miss --json -");
-        refused(&line, 1, "not built yet");
-    }
-    refused("engine --scenario 8b-mem --workload insert --memory-limit 1", 1, "not built yet");
-}
-
-#[test]
 fn rivals_are_not_built_yet() {
     for store in ["rocksdb", "rocksdb-blobdb:tuned", "lmdb:seed"] {
         let line = format!("engine --scenario 8b-mem --workload insert --store {store}");
@@ -41,6 +32,8 @@ fn wrong_use_is_told_apart() {
     refused("engine --scenario 8b-mem --workload insert --store leveldb", 2, "the stores are");
     refused("engine --scenario 8b-mem --workload insert --threads 0", 2, "threads");
     refused("engine --workload insert", 2, "--scenario");
+    refused("memory --records 10", 2, "--records");
+    refused("recovery --threads 0", 2, "--threads");
 }
 
 #[test]

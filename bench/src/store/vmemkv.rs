@@ -185,16 +185,7 @@ impl Store for VmemkvStore {
     }
 
     fn count(&self) -> Result<u64> {
-        let mut options = ScanOptions { keys_only: true, ..ScanOptions::default() };
-        let mut keys = 0;
-        loop {
-            let chunk = self.engine.scan(&options)?;
-            keys += chunk.entries.len() as u64;
-            if chunk.done {
-                return Ok(keys);
-            }
-            options.range.start = chunk.covered_to;
-        }
+        crate::bulk::count(&self.engine)
     }
 
     fn reorganize(&self) -> Result<()> {

@@ -1,0 +1,42 @@
+//! What a measured process can be told to do. Each task belongs to the module of its subcommand.
+//!
+//! Invariant: a task carries all that it needs; nothing is read from the environment.
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::{command, memory, recovery};
+
+/// One task.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Task {
+    /// `engine`, larger than memory.
+    Cell(command::CellTask),
+    /// `recovery`, before a clean stop.
+    RecoveryLoad(recovery::Load),
+    /// `recovery`, after it.
+    RecoveryOpen(recovery::Load),
+    /// `recovery`, until it is killed.
+    RecoveryWrite(recovery::Write),
+    /// `recovery`, after the kill.
+    RecoveryReplay(recovery::Write),
+    /// `memory`, after a load.
+    MemoryLoad(memory::Task),
+    /// `memory`, after a reopen.
+    MemoryReopen(memory::Task),
+}
+
+impl Task {
+    /// Does it; the answers go to standard output.
+    pub(crate) fn run(&self) -> Result<()> {
+        match self {
+            Self::Cell(task) => command::measure_cell(task),
+            Self::RecoveryLoad(task) => recovery::load(task),
+            Self::RecoveryOpen(task) => recovery::open(task),
+            Self::RecoveryWrite(task) => recovery::write(task),
+            Self::RecoveryReplay(task) => recovery::replay(task),
+            Self::MemoryLoad(task) => memory::load(task),
+            Self::MemoryReopen(task) => memory::reopen(task),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Small runs of the subcommands beside the matrix on the real engine: they end well, and their
+//! output has the fields that tools read.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn start(dir: &Path, arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_vmemkv-bench"))
+        .args(arguments.split_whitespace())
+        .args(["--json", "-", "--dir"])
+        .arg(dir)
+        .output()
+        .expect("start vmemkv-bench")
+}
+
+/// Runs in a new directory and returns the object; nothing but our marker may be left.
+fn run(arguments: &str) -> Value {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("directory");
+    let output = start(dir.path(), arguments);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {complaint}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(text.lines().count(), 1, "{arguments}: {text}");
+    let left: Vec<_> = std::fs::read_dir(dir.path())
+        .expect("list")
+        .map(|entry| entry.expect("entry").file_name().into_string().expect("name"))
+        .filter(|name| name.starts_with("run-") || name == "swap")
+        .collect();
+    assert!(left.is_empty(), "{arguments}: {left:?}");
+    serde_json::from_str(&text).expect("one JSON object")
+}
+
+fn numbers(value: &Value, fields: &str) {
+    for field in fields.split(' ') {
+        let is_finite = value[field].as_f64().is_some_and(f64::is_finite);
+        assert!(is_finite, "{field}: {value}");
+    }
+}
+
+#[test]
+fn recovery() {
+    let result = run("recovery --records 20000 --rounds 2 --log-bytes 4000000 --threads 4");
+    numbers(&result, "keys open_s replay_mb_per_s page_cache_left_bytes");
+    assert_eq!(result["keys"], 20_000);
+    assert_eq!(result["opens_s"].as_array().map(Vec::len), Some(2));
+    assert!(result["open_s"].as_f64() > Some(0.0));
+    assert!(result["replay_mb_per_s"].as_f64() > Some(0.0));
+    assert!(result["replay_log_bytes"].as_u64() >= Some(4_000_000));
+}
+
+#[test]
+fn memory() {
+    for arguments in ["", " --key-bytes 40 --shared-prefix 24 --key-shape scattered"] {
+        let result = run(&format!("memory --records 20000{arguments}"));
+        numbers(&result, "keys key_bytes bytes_per_key");
+        let of = |field: &str| result[field].as_f64().expect("number");
+        let (load, reopen) = (of("after_load_bytes_per_key"), of("after_reopen_bytes_per_key"));
+        assert_eq!(of("bytes_per_key"), load.max(reopen));
+        // The key alone, and not the values, which are 100 bytes each beside the fixed costs.
+        assert!(load > of("index_bytes_per_key"), "{result}");
+        assert!(result["after_load"]["value_log_bytes"].as_u64() > Some(20_000 * 100));
+    }
+}
