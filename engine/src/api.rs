@@ -131,6 +131,64 @@ pub struct ShardInfo {
     pub append_entries: u64,
 }
 
+/// Cuts a shard in two at a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SplitShard {
+    /// Who asks, so that asking again is harmless: never used for anything else. 0 = nobody will
+    /// ask about the outcome, and none is kept.
+    pub operation: u64,
+    /// The shard.
+    pub shard: ShardId,
+    /// The first key of the right part; strictly inside the shard's range.
+    pub key: Vec<u8>,
+    /// The id of the part before `key`: a new one.
+    pub left: ShardId,
+    /// The id of the part from `key` on: a new one.
+    pub right: ShardId,
+    /// The epoch of both parts; above the shard's.
+    pub epoch: u64,
+}
+
+/// Makes one shard of two neighbours.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MergeShards {
+    /// As in [`SplitShard::operation`].
+    pub operation: u64,
+    /// The shard with the lesser keys.
+    pub left: ShardId,
+    /// The shard whose range begins where the left one's ends.
+    pub right: ShardId,
+    /// The id of the result: a new one.
+    pub merged: ShardId,
+    /// Its epoch; above both shards'.
+    pub epoch: u64,
+}
+
+/// How an operation on shards has ended here, for good.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum OperationOutcome {
+    /// It was executed, durably.
+    Done,
+    /// It was refused, durably: it can never be executed here.
+    Refused {
+        /// Why, as whoever refused it said.
+        reason: String,
+    },
+}
+
+/// A shard that has outgrown the limits of the options.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SplitCandidate {
+    /// The shard.
+    pub shard: ShardId,
+    /// Bytes of its live records, an estimate.
+    pub bytes: u64,
+    /// Its entries, an estimate.
+    pub entries: u64,
+    /// A key that halves its bytes.
+    pub key: Vec<u8>,
+}
+
 /// Who a data directory belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Identity {

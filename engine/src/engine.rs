@@ -7,8 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::api::{
-    CheckpointReport, Checksum, Condition, Identity, Operation, RangeDeleted, ScanChunk,
-    ScanOptions, ShardInfo, TryGet, VerifyReport, Written,
+    CheckpointReport, Checksum, Condition, Identity, MergeShards, Operation, OperationOutcome,
+    RangeDeleted, ScanChunk, ScanOptions, ShardInfo, SplitCandidate, SplitShard, TryGet,
+    VerifyReport, Written,
 };
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -100,6 +101,54 @@ impl Engine {
     /// range and epoch again is a no-op; an overlap is `InvalidArgument`.
     pub fn create_shard(&self, id: ShardId, range: &KeyRange, epoch: u64) -> Result<()> {
         self.core.create_shard(id, range, epoch)
+    }
+
+    /// Cuts a shard in two, online and durably; writers see a freeze, never a copy. The same
+    /// operation again is a no-op.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the shard is not here, `key` does not cut its range in two, an id is
+    /// taken or the epoch is not above the shard's; `Refused` after
+    /// [`refuse_operation`](Self::refuse_operation).
+    pub fn split_shard(&self, split: &SplitShard) -> Result<Lsn> {
+        self.core.split_shard(split)
+    }
+
+    /// Makes one shard of two neighbours, online and durably. Otherwise as
+    /// [`split_shard`](Self::split_shard).
+    pub fn merge_shards(&self, merge: &MergeShards) -> Result<Lsn> {
+        self.core.merge_shards(merge)
+    }
+
+    /// A key that halves a shard's bytes, strictly inside its range; `None` when there is none (a
+    /// shard of one key). Goes over the shard's keys.
+    pub fn split_key(&self, shard: ShardId) -> Result<Option<Vec<u8>>> {
+        self.core.split_key(shard)
+    }
+
+    /// The shards that have outgrown `shard_max_bytes` or `shard_max_entries`, each with a key to
+    /// split it at. Goes over the keys of those.
+    pub fn split_candidates(&self) -> Vec<SplitCandidate> {
+        self.core.split_candidates()
+    }
+
+    /// Refuses an operation on shards, durably: afterwards it can never be executed here. Again is
+    /// a no-op; `AlreadyDone` when it was executed.
+    pub fn refuse_operation(&self, operation: u64, reason: &str) -> Result<()> {
+        self.core.refuse_operation(operation, reason)
+    }
+
+    /// How an operation on shards has ended here; `None` while it has not, or not durably, or when
+    /// the outcome is forgotten. Kept over restarts: refusals until
+    /// [`forget_operation`](Self::forget_operation), executions also no longer than 1,024 later
+    /// ones.
+    pub fn operation_outcome(&self, operation: u64) -> Option<OperationOutcome> {
+        self.core.operation_outcome(operation)
+    }
+
+    /// Forgets an outcome, durably: nobody will ask for this operation again.
+    pub fn forget_operation(&self, operation: u64) -> Result<()> {
+        self.core.forget_operation(operation)
     }
 
     /// The value of a key, durable. May wait for disk and log.

@@ -27,6 +27,11 @@ pub enum ErrorKind {
     ReadOnly,
     /// The engine is closing, or the caller cancelled: retry elsewhere or later.
     Unavailable,
+    /// This operation on shards was refused here for good: give it up, or ask for another one.
+    /// Nothing was changed.
+    Refused,
+    /// This operation on shards was executed, so it cannot be refused any more.
+    AlreadyDone,
     /// Stored bytes are not what was written; the message names the file and the offset.
     Corrupt,
     /// Another process has the directory open.

@@ -3,6 +3,8 @@
 //! Invariants (checked by [`Options::validate`], which names the option at fault): a WAL segment
 //! holds the largest record; the ring holds two; a value-log segment holds the largest record.
 
+use std::time::Duration;
+
 use crate::error::{Error, Result};
 use crate::types::KeyRange;
 
@@ -73,6 +75,14 @@ pub struct Options {
     pub visibility: Visibility,
     /// Who makes shards.
     pub sharding: Sharding,
+    /// A shard that holds more bytes of live records is due for a split. Alone, the engine splits
+    /// it; managed, it names it in [`split_candidates`](crate::Engine::split_candidates).
+    pub shard_max_bytes: u64,
+    /// The same for entries of its index.
+    pub shard_max_entries: u64,
+    /// Two neighbours that hold less than a quarter of both limits together are merged (alone
+    /// only), when neither has been made within this time.
+    pub shard_merge_after: Duration,
     /// Make the directory when it is missing.
     pub create: bool,
     /// Size of a WAL segment in bytes.
@@ -101,6 +111,11 @@ impl Default for Options {
             read_policy: ReadPolicy::Adaptive,
             visibility: Visibility::Durable,
             sharding: Sharding::default(),
+            // Small enough that a merge of one touches little and many checkpoints skip most of
+            // them; large enough that a terabyte of values needs no more than some ten thousand.
+            shard_max_bytes: 64 << 20,
+            shard_max_entries: 256 << 10,
+            shard_merge_after: Duration::from_secs(600),
             create: true,
             wal_segment_bytes: 64 << 20,
             wal_ring_bytes: 32 << 20,
@@ -158,6 +173,12 @@ impl Options {
         }
         if self.append_capacity < 2 * MAX_BATCH_OPERATIONS {
             return wrong(format!("append_capacity must be at least {}", 2 * MAX_BATCH_OPERATIONS));
+        }
+        if self.shard_max_bytes < 4096 {
+            return wrong("shard_max_bytes must be at least 4096".into());
+        }
+        if self.shard_max_entries < 16 {
+            return wrong("shard_max_entries must be at least 16".into());
         }
         if self.job_threads == 0 {
             return wrong("job_threads must be at least 1".into());

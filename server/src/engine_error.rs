@@ -38,6 +38,9 @@ pub(crate) fn to_api(error: &Error, effect: Effect, table: &ShardTable) -> ApiEr
         ErrorKind::InvalidArgument => {
             ApiError::new(ApiKind::InvalidArgument, error.message()).with_not_applied()
         }
+        ErrorKind::Refused | ErrorKind::AlreadyDone => {
+            ApiError::new(ApiKind::FailedPrecondition, error.message()).with_not_applied()
+        }
         ErrorKind::NotServed => table.refuse_unserved(),
         ErrorKind::DiskFull => {
             tracing::warn!(%error, "a write was refused: the disk is full");

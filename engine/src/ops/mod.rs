@@ -10,6 +10,7 @@ mod get;
 mod group;
 mod reorganize;
 mod scan;
+mod split;
 mod write;
 mod write_batch;
 

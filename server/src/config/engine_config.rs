@@ -52,6 +52,10 @@ pub struct EngineConfig {
     pub value_log_max_bytes: u64,
     /// Most entries of a shard's append region before its writers wait.
     pub append_capacity: usize,
+    /// A shard with more bytes of live records is due for a split.
+    pub shard_max_bytes: u64,
+    /// A shard with more entries is due for a split.
+    pub shard_max_entries: u64,
     /// A checkpoint begins when the log since the last one is longer than this, bytes.
     pub checkpoint_wal_bytes: u64,
     /// Reorganize and checkpoint by themselves. Off: only by call.
@@ -73,6 +77,8 @@ impl Default for EngineConfig {
             value_segment_bytes: options.value_segment_bytes,
             value_log_max_bytes: options.value_log_max_bytes,
             append_capacity: options.append_capacity,
+            shard_max_bytes: options.shard_max_bytes,
+            shard_max_entries: options.shard_max_entries,
             checkpoint_wal_bytes: options.checkpoint_wal_bytes,
             background: options.background,
             job_threads: options.job_threads,
@@ -102,9 +108,12 @@ impl EngineConfig {
             value_segment_bytes: self.value_segment_bytes,
             value_log_max_bytes: self.value_log_max_bytes,
             append_capacity: self.append_capacity,
+            shard_max_bytes: self.shard_max_bytes,
+            shard_max_entries: self.shard_max_entries,
             checkpoint_wal_bytes: self.checkpoint_wal_bytes,
             background: self.background,
             job_threads: self.job_threads,
+            ..Options::default()
         }
     }
 }
