@@ -19,8 +19,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::index::Shard;
 use crate::io::{Disk, LockFile};
 use crate::jobs::Requests;
+use crate::memory::Memory;
 use crate::options::Visibility;
-use crate::stats::{Counters, State, Stats};
+use crate::stats::{Counters, IndexStats, State, Stats};
 use crate::store::{Plan, Store};
 use crate::sync::{Held, Stripes, WordIndex};
 use crate::types::{Lsn, Revision};
@@ -38,6 +39,7 @@ pub(crate) struct Core {
     /// The last committed checkpoint.
     pub(crate) last_checkpoint: Mutex<CheckpointReport>,
     pub(crate) requests: Requests,
+    pub(crate) memory: Memory,
     /// Released last.
     pub(crate) _lock: LockFile,
 }
@@ -79,6 +81,7 @@ impl Core {
         match self.wal.poisoned() {
             Some(reason) => State::ReadOnly { reason },
             None if self.store.value_log.is_full() => State::DiskFull,
+            None if self.memory.is_full() => State::MemoryFull,
             None => State::Healthy,
         }
     }
@@ -101,14 +104,22 @@ impl Core {
         self.store.table.load().shards().iter().map(info).collect()
     }
 
+    /// Counts the memory of all indexes anew.
+    pub(crate) fn recount_memory(&self) -> IndexStats {
+        let stats = self.store.table.load().stats();
+        self.memory.set_used(stats.memory_bytes);
+        stats
+    }
+
     /// Statistics.
     pub(crate) fn stats(&self) -> Stats {
+        let index = self.recount_memory();
         Stats {
             state: self.state(),
             counters: self.store.counters.snapshot(),
             wal: self.wal.stats(),
             value_log: self.store.value_log.stats(),
-            index: self.store.table.load().stats(),
+            index: IndexStats { budget_bytes: self.memory.budget_bytes(), ..index },
             last_checkpoint: self.last_checkpoint.lock().clone(),
         }
     }

@@ -12,7 +12,7 @@ use crate::api::{
     VerifyReport, Written,
 };
 use crate::core::Core;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::identity;
 use crate::io::{Disk, OsDisk};
 use crate::jobs::Scheduler;
@@ -20,6 +20,7 @@ use crate::options::Options;
 use crate::recovery;
 use crate::stats::Stats;
 use crate::types::{KeyRange, Lsn, ShardId};
+use crate::value_log::install_bus_error_handler;
 
 /// An open data directory. Share it behind an [`Arc`]; every method takes `&self`.
 ///
@@ -51,8 +52,15 @@ impl Engine {
     /// # Errors
     /// `InUse` when a process has it open, `Foreign` when it is not ours or of a newer format,
     /// `Corrupt` when something that was durable is damaged; nothing is changed then.
+    ///
+    /// # Signals
+    /// The first call in a process installs a handler of SIGBUS: when the drive cannot give a
+    /// mapped page of the value log, it names file and offset on standard error and ends the process
+    /// with [`EXIT_BUS_ERROR`](crate::EXIT_BUS_ERROR). Every other SIGBUS goes to the handler of
+    /// before.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Engine> {
         let dir = dir.as_ref();
+        install_bus_error_handler();
         let engine = Self::open_on(Arc::new(OsDisk::new(dir)), options)?;
         // The directory's own name is durable only with its parent.
         let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -81,12 +89,21 @@ impl Engine {
     }
 
     /// Stores cluster id, generation and map version, durably. Node id and boot number are kept
-    /// as they are.
+    /// as they are. A failure after which nobody knows what a crash would leave makes the engine
+    /// read-only.
     pub fn set_identity(&self, identity: Identity) -> Result<()> {
         let mut current = self.core.identity.lock();
         let identity = Identity { node_id: current.node_id, boot: current.boot, ..identity };
         if identity != *current {
-            identity::store(&*self.core.disk, &identity)?;
+            self.core.check_writable()?;
+            identity::store(&*self.core.disk, &identity).inspect_err(|error| {
+                // A full disk fails before the rename: nothing has changed.
+                if error.kind() != ErrorKind::DiskFull {
+                    let why =
+                        format!("the identity could not be stored: {error}; reopen the engine");
+                    self.core.wal.poison(&why);
+                }
+            })?;
             *current = identity;
         }
         Ok(())

@@ -47,12 +47,13 @@ pub enum ErrorKind {
 pub struct Error {
     kind: ErrorKind,
     message: String,
+    key: Option<Box<[u8]>>,
 }
 
 impl Error {
     /// An error of `kind` that says `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), key: None }
     }
 
     /// What the caller should do.
@@ -63,6 +64,17 @@ impl Error {
     /// The message without the kind.
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// The key that it is about, when one entry is damaged or cannot be read: the others are not
+    /// affected, and a scan may go on behind it.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.key.as_deref()
+    }
+
+    /// The same error, about this key.
+    pub(crate) fn with_key(self, key: &[u8]) -> Self {
+        Self { key: Some(key.into()), ..self }
     }
 
     /// The request is wrong; `message` names the field and the limit.

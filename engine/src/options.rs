@@ -95,6 +95,9 @@ pub struct Options {
     pub value_log_max_bytes: u64,
     /// Most entries of one append region before writers of that shard wait.
     pub append_capacity: usize,
+    /// Most memory of all indexes in bytes; beyond it inserts of new keys are refused. `None`: what
+    /// the control groups of the process, or the machine, leave for it.
+    pub memory_budget_bytes: Option<u64>,
     /// A checkpoint begins when the log since the last one is longer than this, in bytes.
     pub checkpoint_wal_bytes: u64,
     /// Reorganize and checkpoint by themselves. Off: only by call.
@@ -122,6 +125,7 @@ impl Default for Options {
             value_segment_bytes: 64 << 20,
             value_log_max_bytes: 4 << 40,
             append_capacity: 1 << 20,
+            memory_budget_bytes: None,
             checkpoint_wal_bytes: 512 << 20,
             background: true,
             job_threads: 1,
@@ -179,6 +183,11 @@ impl Options {
         }
         if self.shard_max_entries < 16 {
             return wrong("shard_max_entries must be at least 16".into());
+        }
+        if self.memory_budget_bytes == Some(0) {
+            return wrong(
+                "memory_budget_bytes must be at least 1; leave it out for all there is".into(),
+            );
         }
         if self.job_threads == 0 {
             return wrong("job_threads must be at least 1".into());

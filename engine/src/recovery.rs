@@ -22,6 +22,7 @@ use crate::identity::{self, read_whole};
 use crate::index::{Shard, ShardTable, Slot, SortedRegion, decode};
 use crate::io::{Disk, LockFile};
 use crate::jobs::Requests;
+use crate::memory::{Memory, default_budget};
 use crate::options::Options;
 use crate::stats::Counters;
 use crate::store::{Planned, Store, escape};
@@ -80,6 +81,10 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
             .map(|shard| (shard.instance, shard.file))
             .collect(),
     };
+    let memory = Memory::new(store.options.memory_budget_bytes.unwrap_or_else(|| {
+        // Two mapped rings' worth: the ring, and what replies and chunks hold.
+        default_budget(2 * store.options.wal_ring_bytes as u64)
+    }));
     let core = Core {
         disk,
         store: Store { counters: Counters::default(), ..store },
@@ -89,8 +94,10 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
         identity: Mutex::new(identity),
         last_checkpoint: Mutex::default(),
         requests: Requests::default(),
+        memory,
         _lock: lock,
     };
+    core.recount_memory();
     remove_unnamed(&core, &committed);
     Ok(core)
 }

@@ -61,6 +61,14 @@ counters! {
     stalls_append,
     /// Microseconds of those waits.
     stalls_append_us,
+    /// Writers slowed because their append region fills up while the one before is being merged.
+    slowed_append,
+    /// Microseconds of those pauses.
+    slowed_append_us,
+    /// Inserts of new keys refused for want of memory.
+    memory_refusals,
+    /// Reorganizes that were asked for because the shard is being scanned, or memory is short.
+    reorganizes_early,
     /// Value-log records read whose checksum was wrong.
     corrupt_reads,
     /// Segments of the value log freed.
@@ -142,6 +150,8 @@ pub struct IndexStats {
     pub append_entries: u64,
     /// Memory of the regions and filters in bytes.
     pub memory_bytes: u64,
+    /// What they may take, in bytes: beyond it inserts of new keys are refused.
+    pub budget_bytes: u64,
 }
 
 /// The engine's statistics.

@@ -69,6 +69,16 @@ impl<'a> Plan<'a> {
         (self.key, self.value)
     }
 
+    /// Whether it makes a key that is not there.
+    pub(crate) fn is_insert(&self) -> bool {
+        !self.existed && self.value.is_some()
+    }
+
+    /// Whether it makes the append region grow.
+    pub(crate) fn grows(&self) -> bool {
+        matches!(self.target, Target::Append(_))
+    }
+
     /// Whether applying it changes nothing.
     pub(crate) fn is_nothing(&self) -> bool {
         matches!(self.target, Target::Nothing)
@@ -138,10 +148,11 @@ impl Store {
             Slot::Value(at) => {
                 let mut value = Vec::new();
                 let read = self.value_log.read(Location(at), key, access, &mut value, guard);
-                read.inspect_err(|error| {
+                read.map_err(|error| {
                     if error.kind() == ErrorKind::Corrupt {
                         Counters::add(&self.counters.corrupt_reads, 1);
                     }
+                    error.with_key(key)
                 })?;
                 Ok(Some(value))
             }

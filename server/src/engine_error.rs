@@ -62,14 +62,26 @@ pub(crate) fn to_api(error: &Error, effect: Effect, table: &ShardTable) -> ApiEr
         }
         ErrorKind::Corrupt => {
             tracing::error!(%error, "stored data is damaged");
-            let message = "stored data is damaged; the log of this server names the file";
+            let of = error.key().map(key_text).unwrap_or_default();
+            let message =
+                format!("stored data{of} is damaged; the log of this server names the file");
             mark(ApiError::new(ApiKind::DataLoss, message))
         }
         kind => {
             tracing::error!(%error, ?kind, "the engine failed");
-            mark(ApiError::internal("the engine of this server failed; its log says how"))
+            let of = error.key().map(key_text).unwrap_or_default();
+            mark(ApiError::internal(format!(
+                "the engine of this server failed{of}; its log says how"
+            )))
         }
     }
+}
+
+/// The entry that an error is about: its caller may go on behind it.
+fn key_text(key: &[u8]) -> String {
+    const SHOWN: usize = 256;
+    let cut = if key.len() > SHOWN { ".." } else { "" };
+    format!(" at key \"{}\"{cut}", key[..key.len().min(SHOWN)].escape_ascii())
 }
 
 #[cfg(test)]

@@ -92,6 +92,8 @@ async fn metrics(Shared(node): Shared<Arc<Node>>) -> String {
         gauge("engine_value_live_bytes", "gauge", stats.value_log.live_bytes);
         gauge("engine_value_dead_bytes", "gauge", stats.value_log.dead_bytes);
         gauge("engine_index_bytes", "gauge", stats.index.memory_bytes);
+        gauge("engine_index_budget_bytes", "gauge", stats.index.budget_bytes);
+        gauge("engine_memory_refusals_total", "counter", stats.counters.memory_refusals);
     }
     text
 }

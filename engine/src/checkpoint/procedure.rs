@@ -50,6 +50,7 @@ impl Core {
             // are what the next attempt lacks. Poisoned, the new manifest may be there: keep all.
             remove_unnamed(self, &committed);
         }
+        self.recount_memory();
         let counters = &self.store.counters;
         Counters::add(
             if result.is_ok() { &counters.checkpoints } else { &counters.checkpoints_failed },
@@ -104,6 +105,7 @@ impl Core {
         let mut files = committed.files.clone();
         let mut merged_shards = Vec::with_capacity(frozen.len());
         for Frozen { shard, _structural } in frozen {
+            let _merging = self.memory.begin_merge(shard.load().merge_bytes());
             let merged = shard.merge_frozen(self.store.options.bloom);
             if outcome.is_ok() {
                 outcome = self.write_index(shard, attempt, &merged);

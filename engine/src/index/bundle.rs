@@ -117,6 +117,14 @@ impl Bundle {
         self.active.len() + self.frozen.as_ref().map_or(0, |frozen| frozen.len())
     }
 
+    /// What a merge of frozen and sorted may come to beyond what the bundle holds, in bytes: every
+    /// block that changes, and what a sorted region has besides its blocks.
+    pub(crate) fn merge_bytes(&self) -> usize {
+        let frozen = self.frozen.as_deref();
+        let changes = frozen.map_or(0, AppendRegion::len) + self.sorted.len() - self.sorted.live();
+        frozen.map_or(0, AppendRegion::memory_bytes) + self.sorted.rewrite_bytes(changes)
+    }
+
     /// Memory in bytes. Regions that several bundles share are counted in each.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.active.memory_bytes()

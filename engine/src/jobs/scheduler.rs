@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::jobs::{Request, triggers};
+use crate::jobs::Request;
+use crate::jobs::triggers::Reorganize;
+use crate::stats::Counters;
 
 /// How long a thread rests after a failed job. The next write asks again at once, and what failed
 /// (a full disk) seldom heals within a moment.
@@ -60,11 +62,16 @@ fn run(core: &Core) {
         let (job, result) = match request {
             Request::Reorganize(shard) => {
                 // A write that waited for room may have done it meanwhile.
-                let due = {
-                    let active = &shard.load().active;
-                    triggers::reorganize_is_due(active.len(), active.capacity())
+                let due = core.reorganize_is_due(&shard.load());
+                let result = match due {
+                    None => Ok(()),
+                    Some(Reorganize::Filling) => core.reorganize_shard(&shard, 1),
+                    Some(Reorganize::Scanned | Reorganize::Memory) => {
+                        Counters::add(&core.store.counters.reorganizes_early, 1);
+                        // Also without recent entries: what it gains may be tombstones.
+                        core.reorganize_shard(&shard, 0)
+                    }
                 };
-                let result = if due { core.reorganize_shard(&shard, 1) } else { Ok(()) };
                 ("reorganize", result)
             }
             Request::Checkpoint => ("checkpoint", core.checkpoint().map(drop)),

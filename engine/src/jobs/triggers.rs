@@ -1,11 +1,82 @@
-//! When background work is due: pure functions of sizes.
+//! When background work is due, and when writers are slowed: pure functions of sizes.
 //!
 //! Invariant: no clock, no I/O, no state.
 
-/// An append region is merged when it is half full, so that writers meet its end only when they
-/// outrun the merge.
-pub(crate) fn reorganize_is_due(entries: usize, capacity: usize) -> bool {
-    entries * 2 >= capacity
+/// Entries of an append region that a scan may have to go over without a merge being asked for.
+const SCANNED_ENTRIES: usize = 1 << 14;
+/// A merge for a scan's sake waits until a part like this of the shard is recent, so that each key
+/// is merged a bounded number of times.
+const SCANNED_PART: usize = 64;
+/// A merge for memory's sake must have a part like this of the shard to gain from, and so many
+/// entries: else one insert after the other would ask for one.
+const MEMORY_PART: usize = 16;
+const MEMORY_ENTRIES: usize = 64;
+/// The longest pause of a slowed writer.
+const SLOWEST_US: u64 = 1000;
+
+/// The sizes of a shard's regions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ShardSizes {
+    /// Entries of the append region.
+    pub(crate) append_entries: usize,
+    /// Most of them.
+    pub(crate) append_capacity: usize,
+    /// Entries of the sorted region.
+    pub(crate) sorted_entries: usize,
+    /// Of these, tombstones.
+    pub(crate) sorted_tombstones: usize,
+    /// A scan went over the append region.
+    pub(crate) scanned: bool,
+    /// An earlier append region is being merged.
+    pub(crate) frozen: bool,
+}
+
+/// Why a shard's append region should be merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reorganize {
+    /// It is half full: writers are to meet its end only when they outrun the merge.
+    Filling,
+    /// It is large for the scans that go over it.
+    Scanned,
+    /// Memory is short, and the merge frees some: an entry takes less in a sorted region, and a
+    /// tombstone nothing.
+    Memory,
+}
+
+/// Whether a merge is due, and why.
+pub(crate) fn reorganize_is_due(sizes: &ShardSizes, memory_full: bool) -> Option<Reorganize> {
+    let ShardSizes { append_entries, append_capacity, sorted_entries, .. } = *sizes;
+    if append_entries * 2 >= append_capacity {
+        return Some(Reorganize::Filling);
+    }
+    if sizes.scanned && append_entries >= SCANNED_ENTRIES.max(sorted_entries / SCANNED_PART) {
+        return Some(Reorganize::Scanned);
+    }
+    let gain = append_entries + sizes.sorted_tombstones;
+    if memory_full && gain >= MEMORY_ENTRIES.max(sorted_entries / MEMORY_PART) {
+        return Some(Reorganize::Memory);
+    }
+    None
+}
+
+/// How long a writer pauses after its write, in microseconds: from three quarters of the append
+/// region on, ever longer towards its end, and only while the merge runs that the end is waiting
+/// for.
+pub(crate) fn writer_pause_us(sizes: &ShardSizes) -> u64 {
+    let quarter = (sizes.append_capacity / 4).max(1) as u64;
+    let above = (sizes.append_entries as u64).saturating_sub(3 * quarter).min(quarter);
+    if !sizes.frozen || above == 0 {
+        return 0;
+    }
+    // The square: gentle at first.
+    (SLOWEST_US * above / quarter * above / quarter).max(1)
+}
+
+/// Whether the memory of all indexes is counted anew after a write that made an append region grow
+/// by `grown` to `append_entries`: after a number of entries that grows with what a count costs.
+pub(crate) fn recount_is_due(append_entries: usize, grown: usize, shards: usize) -> bool {
+    let stride = (2 * shards).max(64).next_power_of_two();
+    append_entries / stride != append_entries.saturating_sub(grown) / stride
 }
 
 /// A checkpoint is due when replay would read more than `limit_bytes` of log, or write more than
@@ -18,12 +89,65 @@ pub(crate) fn checkpoint_is_due(log_bytes: u64, tail_bytes: u64, limit_bytes: u6
 mod tests {
     use super::*;
 
+    fn sizes(append_entries: usize, append_capacity: usize) -> ShardSizes {
+        ShardSizes { append_entries, append_capacity, ..ShardSizes::default() }
+    }
+
     #[test]
     fn due_at_the_limits_and_not_before() {
-        assert!(!reorganize_is_due(49, 100));
-        assert!(reorganize_is_due(50, 100));
+        assert_eq!(reorganize_is_due(&sizes(49, 100), false), None);
+        assert_eq!(reorganize_is_due(&sizes(50, 100), false), Some(Reorganize::Filling));
         assert!(!checkpoint_is_due(100, 100, 100));
         assert!(checkpoint_is_due(101, 0, 100));
         assert!(checkpoint_is_due(0, 101, 100));
+    }
+
+    #[test]
+    fn a_scanned_shard_is_merged_earlier_but_not_for_a_few_entries() {
+        let scanned = |append, sorted| {
+            let sizes = sizes(append, 1 << 20);
+            let sizes = ShardSizes { scanned: true, sorted_entries: sorted, ..sizes };
+            reorganize_is_due(&sizes, false)
+        };
+        assert_eq!(scanned(SCANNED_ENTRIES - 1, 0), None);
+        assert_eq!(scanned(SCANNED_ENTRIES, 0), Some(Reorganize::Scanned));
+        assert_eq!(reorganize_is_due(&sizes(SCANNED_ENTRIES, 1 << 20), false), None);
+        assert_eq!(scanned(SCANNED_ENTRIES, 4_000_000), None);
+        assert_eq!(scanned(62_500, 4_000_000), Some(Reorganize::Scanned));
+    }
+
+    #[test]
+    fn short_memory_merges_what_it_gains_from() {
+        let full = |append, tombstones, sorted| {
+            let sizes = sizes(append, 1 << 20);
+            let sizes =
+                ShardSizes { sorted_tombstones: tombstones, sorted_entries: sorted, ..sizes };
+            reorganize_is_due(&sizes, true)
+        };
+        assert_eq!(full(63, 0, 0), None);
+        assert_eq!(full(64, 0, 0), Some(Reorganize::Memory));
+        assert_eq!(full(0, 64, 100), Some(Reorganize::Memory));
+        assert_eq!(full(50, 50, 1600), Some(Reorganize::Memory));
+        assert_eq!(full(50, 49, 1600), None);
+    }
+
+    #[test]
+    fn writers_are_slowed_only_near_the_end_of_a_region_that_cannot_be_swapped() {
+        let pause =
+            |entries, frozen| writer_pause_us(&ShardSizes { frozen, ..sizes(entries, 1000) });
+        assert_eq!(pause(750, true), 0);
+        assert_eq!(pause(1000, false), 0);
+        assert_eq!(pause(751, true), 1);
+        assert!(pause(800, true) < pause(900, true));
+        assert_eq!(pause(1000, true), SLOWEST_US);
+        assert_eq!(pause(2000, true), SLOWEST_US);
+        assert_eq!(writer_pause_us(&ShardSizes { frozen: true, ..sizes(0, 0) }), 0);
+    }
+
+    #[test]
+    fn memory_is_counted_after_every_few_inserts() {
+        assert!(recount_is_due(64, 1, 1) && recount_is_due(128, 1, 32));
+        assert!(!recount_is_due(65, 1, 1) && recount_is_due(65, 2, 1) && !recount_is_due(64, 0, 1));
+        assert!(!recount_is_due(64, 1, 33) && recount_is_due(128, 1, 64));
     }
 }

@@ -31,6 +31,9 @@ impl Core {
         for (key, value) in changes {
             let full = match self.store.plan(key, value) {
                 Ok(Planned::Ready(plan)) if plan.is_nothing() => continue,
+                Ok(Planned::Ready(plan)) if plan.is_insert() && self.memory.is_full() => {
+                    Err(self.refuse_insert(plan))
+                }
                 Ok(Planned::Ready(plan)) => {
                     plans.push(plan);
                     continue;
@@ -53,6 +56,7 @@ impl Core {
     ) -> Lsn {
         let ops: Vec<Op<'_>> = plans.iter().map(|plan| op(plan.change())).collect();
         let shards: Vec<Arc<Shard>> = plans.iter().map(|plan| Arc::clone(&plan.shard)).collect();
+        let grown = plans.iter().filter(|plan| plan.grows()).count();
         let in_flight = self.in_flight(held);
         plans.into_iter().for_each(|plan| in_flight.apply(plan));
         let mut parts: Vec<(&Shard, &[Op<'_>])> = Vec::new();
@@ -69,7 +73,8 @@ impl Core {
         let mut last = None;
         for shard in shards {
             if last.replace(shard.instance) != Some(shard.instance) {
-                self.trigger(&shard);
+                // To each as if all of it were its own: at worst the memory is counted once more.
+                self.trigger(&shard, grown);
             }
         }
         lsn

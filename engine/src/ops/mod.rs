@@ -9,6 +9,8 @@ mod delete_range;
 mod get;
 mod group;
 mod reorganize;
+#[cfg(test)]
+mod reorganize_test;
 mod scan;
 mod split;
 mod write;

@@ -5,13 +5,14 @@
 //! fails the shard stays frozen, which is readable, and the engine is read-only anyway.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::index::Shard;
-use crate::jobs::triggers;
+use crate::index::{Bundle, Shard};
+use crate::jobs::triggers::{self, Reorganize, ShardSizes};
 use crate::stats::Counters;
+use crate::store::Plan;
 use crate::types::ShardId;
 
 impl Core {
@@ -46,7 +47,10 @@ impl Core {
         let freeze_lsn = self.wal.appended_lsn();
         self.wal.wait(freeze_lsn)?;
         // What was frozen is in no file yet: the shard stays dirty.
+        let merging = self.memory.begin_merge(shard.load().merge_bytes());
         shard.publish_merged(shard.merge_frozen(self.store.options.bloom), true)?;
+        self.recount_memory();
+        drop(merging);
         let counters = &self.store.counters;
         Counters::add(&counters.reorganizes, 1);
         Counters::add(&counters.reorganize_us, started.elapsed().as_micros() as u64);
@@ -66,14 +70,48 @@ impl Core {
         result
     }
 
-    /// Asks for the jobs that a write has made due.
-    pub(crate) fn trigger(&self, shard: &Arc<Shard>) {
+    /// Whether a shard's append region should be merged now.
+    pub(crate) fn reorganize_is_due(&self, bundle: &Bundle) -> Option<Reorganize> {
+        triggers::reorganize_is_due(&sizes(bundle), self.memory.is_full())
+    }
+
+    /// Refuses the insert of a new key for want of memory, and asks for what frees some.
+    pub(crate) fn refuse_insert(&self, plan: Plan<'_>) -> Error {
+        let shard = Arc::clone(&plan.shard);
+        self.store.abandon(plan);
+        Counters::add(&self.store.counters.memory_refusals, 1);
+        if self.store.options.background && self.reorganize_is_due(&shard.load()).is_some() {
+            self.requests.reorganize(&shard);
+        }
+        self.memory.refusal()
+    }
+
+    /// A scan goes over these regions: it is cheaper when the recent keys are few.
+    pub(crate) fn note_scan(&self, shard: &Arc<Shard>, bundle: &Bundle) {
+        if bundle.active.len() == 0 {
+            return;
+        }
+        bundle.active.mark_scanned();
+        if self.store.options.background && self.reorganize_is_due(bundle).is_some() {
+            self.requests.reorganize(shard);
+        }
+    }
+
+    /// Asks for the jobs that a write has made due, and slows its caller when they do not keep up.
+    /// The write made its append region grow by `grown` entries.
+    pub(crate) fn trigger(&self, shard: &Arc<Shard>, grown: usize) {
         let options = &self.store.options;
+        let bundle = shard.load();
+        if grown > 0 {
+            let shards = self.store.table.load().shards().len();
+            if triggers::recount_is_due(bundle.active.len(), grown, shards) {
+                self.recount_memory();
+            }
+        }
         if !options.background {
             return;
         }
-        let bundle = shard.load();
-        if triggers::reorganize_is_due(bundle.active.len(), bundle.active.capacity()) {
+        if self.reorganize_is_due(&bundle).is_some() {
             self.requests.reorganize(shard);
         }
         let log_bytes = self.wal.bytes_since_checkpoint();
@@ -81,5 +119,23 @@ impl Core {
         if triggers::checkpoint_is_due(log_bytes, tail_bytes, options.checkpoint_wal_bytes) {
             self.requests.checkpoint();
         }
+        let pause_us = if grown == 0 { 0 } else { triggers::writer_pause_us(&sizes(&bundle)) };
+        drop(bundle);
+        if pause_us > 0 {
+            std::thread::sleep(Duration::from_micros(pause_us));
+            Counters::add(&self.store.counters.slowed_append, 1);
+            Counters::add(&self.store.counters.slowed_append_us, pause_us);
+        }
+    }
+}
+
+fn sizes(bundle: &Bundle) -> ShardSizes {
+    ShardSizes {
+        append_entries: bundle.active.len(),
+        append_capacity: bundle.active.capacity(),
+        sorted_entries: bundle.sorted.len(),
+        sorted_tombstones: bundle.sorted.len() - bundle.sorted.live(),
+        scanned: bundle.active.was_scanned(),
+        frozen: bundle.frozen.is_some(),
     }
 }

@@ -47,17 +47,25 @@ pub(crate) struct Walked {
 }
 
 impl Core {
-    /// The next part of a scan.
+    /// The next part of a scan. One that meets an entry which cannot be read delivers what comes
+    /// before it; the next one, which begins with it, is an error that names the key.
     pub(crate) fn scan(&self, options: &ScanOptions) -> Result<ScanChunk> {
         let max_bytes = if options.max_bytes == 0 { CHUNK_BYTES } else { options.max_bytes };
         let mut entries: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         let mut bytes = 0;
         let mut full = false;
-        let walked = self.walk(&options.range, options.reverse, &mut |key, slot, guard| {
+        let mut unreadable: Option<Vec<u8>> = None;
+        let mut walked = self.walk(&options.range, options.reverse, &mut |key, slot, guard| {
             let value = if options.keys_only && !matches!(slot, Slot::Tombstone) {
                 Some(Vec::new())
             } else {
-                self.store.read_slot(key, slot, Access::Scan, guard)?
+                match self.store.read_slot(key, slot, Access::Scan, guard) {
+                    Err(_) if !entries.is_empty() => {
+                        unreadable = Some(key.to_vec());
+                        return Ok(Walk::Stop);
+                    }
+                    value => value?,
+                }
             };
             if let Some(value) = value {
                 bytes += key.len() + value.len();
@@ -66,6 +74,13 @@ impl Core {
             full = options.limit != 0 && entries.len() >= options.limit;
             Ok(if full || bytes >= max_bytes { Walk::Stop } else { Walk::On })
         })?;
+        if let Some(key) = unreadable {
+            // In reverse the walk ends with the entry; what is delivered ends right behind it.
+            walked.covered_to = key;
+            if options.reverse {
+                walked.covered_to.push(0);
+            }
+        }
         self.wait_visible(walked.lsn)?;
         Counters::add(&self.store.counters.scan_chunks, 1);
         Counters::add(&self.store.counters.scan_entries, entries.len() as u64);
@@ -91,6 +106,7 @@ impl Core {
             'shards: for number in 0..shards.len() {
                 let shard = &shards[if reverse { shards.len() - 1 - number } else { number }];
                 let bundle = shard.load();
+                self.note_scan(shard, &bundle);
                 let mut entries = RangeIter::new(&bundle, range.intersect(&shard.range), reverse);
                 while let Some(item) = entries.next() {
                     words.push(WordIndex::of(item.key));

@@ -56,14 +56,18 @@ impl Core {
             if plan.is_nothing() {
                 return Ok(Written { applied: true, existed, current: None, lsn: held.ticket() });
             }
+            if plan.is_insert() && self.memory.is_full() {
+                return Err(self.refuse_insert(plan));
+            }
             // 3. Apply, and 4. log, before the stripe is let go.
             let shard = plan.shard.clone();
+            let grown = usize::from(plan.grows());
             let in_flight = self.in_flight(held);
             in_flight.apply(plan);
             let lsn = self.log(permit, &[(&shard, &ops)]);
             in_flight.commit(lsn);
             // 5. The caller waits for the LSN and acknowledges.
-            self.trigger(&shard);
+            self.trigger(&shard, grown);
             return Ok(Written { applied: true, existed, current: None, lsn });
         }
     }

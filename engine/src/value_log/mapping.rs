@@ -10,9 +10,11 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 
+use super::bus_error::{self, Registration};
 use super::placement::PAGE;
 use crate::io::File;
 
@@ -83,15 +85,23 @@ impl Drop for Range {
 
 /// The two mappings of the whole value log.
 pub(super) struct Mapping {
+    // Dropped first: no fault comes from a range that is given back.
+    _registered: [Registration; 2],
     random: Range,
     sequential: Range,
 }
 
 impl Mapping {
-    /// Reserves addresses for `max_bytes`; takes no memory.
-    pub(super) fn reserve(max_bytes: u64) -> io::Result<Self> {
+    /// Reserves addresses for `max_bytes`; takes no memory. The files will lie in `folder`, for
+    /// messages.
+    pub(super) fn reserve(max_bytes: u64, segment_bytes: u64, folder: &Path) -> io::Result<Self> {
         let len = usize::try_from(max_bytes).map_err(io::Error::other)?;
-        Ok(Self { random: Range::reserve(len)?, sequential: Range::reserve(len)? })
+        let (random, sequential) = (Range::reserve(len)?, Range::reserve(len)?);
+        let register = |range: &Range| {
+            bus_error::register(range.start.addr(), range.len, segment_bytes, folder)
+        };
+        let _registered = [register(&random), register(&sequential)];
+        Ok(Self { _registered, random, sequential })
     }
 
     /// Maps a file of `len` allocated bytes at `offset`; once for each place.

@@ -22,6 +22,7 @@
 //! except that a roll to a new segment makes it under the tail's lock.
 
 mod base;
+mod bus_error;
 #[cfg(test)]
 mod fault_test;
 mod location;
@@ -47,6 +48,8 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 pub(crate) use self::base::SegmentBase;
+pub use self::bus_error::EXIT_BUS_ERROR;
+pub(crate) use self::bus_error::install as install_bus_error_handler;
 pub(crate) use self::location::Location;
 pub(crate) use self::read_policy::Access;
 pub(crate) use self::tail::Allocation;

@@ -35,9 +35,9 @@ impl ValueLog {
         }
         const { assert!(MAX_ALLOCATED < u32::MAX as u64) };
         create_dir_durable(&*disk, FOLDER.as_ref())?;
-        let mapping = Mapping::reserve(count as u64 * segment_bytes).map_err(|error| {
-            Error::io("reserve addresses for", disk.root().join(FOLDER), &error)
-        })?;
+        let folder = disk.root().join(FOLDER);
+        let mapping = Mapping::reserve(count as u64 * segment_bytes, segment_bytes, &folder)
+            .map_err(|error| Error::io("reserve addresses for", folder, &error))?;
         let log = ValueLog {
             segment_bytes,
             read_policy: options.read_policy,

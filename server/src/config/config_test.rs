@@ -22,6 +22,9 @@ fn an_error_names_the_field() {
     assert!(message(|config| config.listen = everywhere).contains("advertise"));
     assert!(message(|config| config.io_threads = 0).contains("io_threads"));
     assert!(message(|config| config.engine.wal_ring_bytes = 3).contains("wal_ring_bytes"));
+    assert!(
+        message(|config| config.engine.memory_budget_bytes = Some(0)).contains("memory_budget")
+    );
     assert!(message(|config| config.limits.frames_in_flight = 0).contains("frames_in_flight"));
     assert!(
         message(|config| config.limits.connection_window_bytes = 1 << 16)
@@ -46,4 +49,7 @@ fn options_are_managed_and_follow_the_engine() {
         ..vmemkv_engine::Options::default()
     };
     assert_eq!(options, expected);
+    let config = r#"{"engine": {"memory_budget_bytes": 1048576}}"#;
+    let config = serde_json::from_str::<Config>(config).unwrap();
+    assert_eq!(config.engine.to_options().memory_budget_bytes, Some(1 << 20));
 }

@@ -56,6 +56,9 @@ pub struct EngineConfig {
     pub shard_max_bytes: u64,
     /// A shard with more entries is due for a split.
     pub shard_max_entries: u64,
+    /// Most memory of the index, bytes; beyond it new keys are refused. Left out: what the control
+    /// group of the process, or the machine, leaves for it.
+    pub memory_budget_bytes: Option<u64>,
     /// A checkpoint begins when the log since the last one is longer than this, bytes.
     pub checkpoint_wal_bytes: u64,
     /// Reorganize and checkpoint by themselves. Off: only by call.
@@ -79,6 +82,7 @@ impl Default for EngineConfig {
             append_capacity: options.append_capacity,
             shard_max_bytes: options.shard_max_bytes,
             shard_max_entries: options.shard_max_entries,
+            memory_budget_bytes: options.memory_budget_bytes,
             checkpoint_wal_bytes: options.checkpoint_wal_bytes,
             background: options.background,
             job_threads: options.job_threads,
@@ -110,6 +114,7 @@ impl EngineConfig {
             append_capacity: self.append_capacity,
             shard_max_bytes: self.shard_max_bytes,
             shard_max_entries: self.shard_max_entries,
+            memory_budget_bytes: self.memory_budget_bytes,
             checkpoint_wal_bytes: self.checkpoint_wal_bytes,
             background: self.background,
             job_threads: self.job_threads,

@@ -37,6 +37,7 @@ pub(crate) struct AppendRegion {
     len: AtomicUsize,
     tombstones: AtomicUsize,
     written: AtomicBool,
+    scanned: AtomicBool,
 }
 
 impl AppendRegion {
@@ -50,6 +51,7 @@ impl AppendRegion {
             len: AtomicUsize::new(0),
             tombstones: AtomicUsize::new(0),
             written: AtomicBool::new(false),
+            scanned: AtomicBool::new(false),
         }
     }
 
@@ -127,6 +129,20 @@ impl AppendRegion {
     /// Whether anything was written while this region took the shard's inserts.
     pub(crate) fn was_written(&self) -> bool {
         self.written.load(Ordering::Acquire)
+    }
+
+    /// Remembers that a scan went over this region. Relaxed, like the next: a hint for triggers.
+    #[inline]
+    pub(crate) fn mark_scanned(&self) {
+        // Stored once, so that the line stays shared.
+        if !self.scanned.load(Ordering::Relaxed) {
+            self.scanned.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a scan went over this region.
+    pub(crate) fn was_scanned(&self) -> bool {
+        self.scanned.load(Ordering::Relaxed)
     }
 
     /// Entries, tombstones included.

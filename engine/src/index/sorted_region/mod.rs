@@ -114,6 +114,15 @@ impl SortedRegion {
         self.len.saturating_sub(self.tombstones.load(Ordering::Relaxed))
     }
 
+    /// What a copy in which `changes` entries differ takes of its own, in bytes, at most: blocks
+    /// that do not change are shared.
+    pub(crate) fn rewrite_bytes(&self, changes: usize) -> usize {
+        let filter = self.filter.as_ref().map_or(0, Filter::memory_bytes);
+        let blocks = self.blocks.len();
+        let per_block = self.memory.saturating_sub(filter) / blocks.max(1);
+        changes.min(blocks) * per_block + filter + blocks * 4 * size_of::<u64>()
+    }
+
     /// Memory in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.memory + size_of::<Self>()

@@ -70,7 +70,12 @@ fn to_wire(stats: &Stats) -> v1::GetStatsResponse {
         state: state_name(&stats.state).to_owned(),
         state_reason: match &stats.state {
             State::ReadOnly { reason } => reason.clone(),
-            _ => String::new(),
+            State::DiskFull => "the disk is full: puts are refused until space returns".to_owned(),
+            State::MemoryFull => format!(
+                "the index takes {} of its memory_budget_bytes = {}: new keys are refused",
+                stats.index.memory_bytes, stats.index.budget_bytes
+            ),
+            State::Healthy => String::new(),
         },
         lsn: Some(v1::LsnStats {
             checkpoint: stats.wal.checkpoint_lsn.0,
@@ -108,9 +113,10 @@ fn to_wire(stats: &Stats) -> v1::GetStatsResponse {
             ..Default::default()
         }),
         stalls: Some(v1::StallStats {
-            count: counters.stalls_append + stats.wal.stalls,
-            total_us: counters.stalls_append_us,
-            append_region: counters.stalls_append,
+            count: counters.stalls_append + counters.slowed_append + stats.wal.stalls,
+            total_us: counters.stalls_append_us + counters.slowed_append_us,
+            append_region: counters.stalls_append + counters.slowed_append,
+            memory_refusals: counters.memory_refusals,
             wal_ring: stats.wal.stalls,
             ..Default::default()
         }),
@@ -121,6 +127,7 @@ fn to_wire(stats: &Stats) -> v1::GetStatsResponse {
             sorted_entries: index.sorted_entries,
             bytes: index.memory_bytes,
             bytes_per_key: ratio(index.memory_bytes, keys),
+            budget_bytes: index.budget_bytes,
             ..Default::default()
         }),
         t2: Some(v1::T2Stats {
