@@ -129,6 +129,9 @@ pub struct ShardInfo {
     pub keys: u64,
     /// Entries of the append region.
     pub append_entries: u64,
+    /// Allocated bytes of the value log that its entries point to; an estimate after a split,
+    /// until the next open.
+    pub live_bytes: u64,
 }
 
 /// Cuts a shard in two at a key.
@@ -238,4 +241,78 @@ pub struct VerifyReport {
     pub bytes: u64,
     /// One line for each fault, naming file and offset.
     pub problems: Vec<String>,
+}
+
+/// What to defragment. The default suits a call by hand: the engine's own threshold, no limit.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct DefragmentOptions {
+    /// Empty segments of which at least this part is dead, from 0 to 1; 0 = the engine's own.
+    pub min_dead_ratio: f64,
+    /// Copy at most about this many bytes; 0 = no limit.
+    pub max_bytes: u64,
+}
+
+/// What a defragment is at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DefragmentStep {
+    /// Looking for what is live in the chosen segments.
+    #[default]
+    Walk,
+    /// Reading it.
+    Read,
+    /// Writing and syncing the copies.
+    Write,
+    /// Letting the index point to the copies, which are durable.
+    Repoint,
+    /// A batch is done.
+    Done,
+}
+
+/// How far a defragment has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DefragmentProgress {
+    /// What it is at.
+    pub step: DefragmentStep,
+    /// Segments dealt with.
+    pub segments_done: u64,
+    /// Segments chosen so far, those dealt with included.
+    pub segments_chosen: u64,
+    /// Bytes read from segments.
+    pub bytes_read: u64,
+    /// Bytes of records moved.
+    pub bytes_moved: u64,
+    /// Bytes read, written and examined since the last call: what a throttle counts.
+    pub step_bytes: u64,
+}
+
+/// Whether a job goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Continue {
+    /// It does.
+    Yes,
+    /// It ends as soon as it can, with what it has done so far.
+    No,
+}
+
+/// What a defragment did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DefragmentReport {
+    /// Segments emptied: free with the next checkpoint.
+    pub segments: u64,
+    /// Records moved.
+    pub records_moved: u64,
+    /// Bytes of those.
+    pub bytes_moved: u64,
+    /// Bytes read from segments.
+    pub bytes_read: u64,
+    /// Bytes that were dead in the segments emptied.
+    pub bytes_freed: u64,
+    /// Records that changed meanwhile, or had to stay for the time being.
+    pub records_skipped: u64,
+    /// One line for each record that could not be read, naming file and offset; at most 100.
+    pub problems: Vec<String>,
+    /// Whether the caller ended it.
+    pub cancelled: bool,
+    /// How long it took, in microseconds.
+    pub duration_us: u64,
 }

@@ -1,6 +1,6 @@
 //! The parts of an open engine, and what all operations share.
 //!
-//! Lock order, outermost first: `checkpointing`, a shard's `structural`, room in the log's ring,
+//! Lock order, outermost first: `defragmenting`, `checkpointing`, a shard's `structural`, room in the log's ring,
 //! stripes (ascending), a shard's `revision`, the value log's tail. Nobody waits for the log while
 //! holding one of the last four; readers take none.
 //!
@@ -20,6 +20,7 @@ use crate::index::Shard;
 use crate::io::{Disk, LockFile};
 use crate::jobs::Requests;
 use crate::memory::Memory;
+use crate::ops::defragment::Defragmenting;
 use crate::options::Visibility;
 use crate::stats::{Counters, IndexStats, State, Stats};
 use crate::store::{Plan, Store};
@@ -35,6 +36,8 @@ pub(crate) struct Core {
     pub(crate) wal: Wal,
     /// Held by a checkpoint, and by whatever changes the shard table.
     pub(crate) checkpointing: Mutex<Committed>,
+    /// Held by a defragment.
+    pub(crate) defragmenting: Mutex<Defragmenting>,
     pub(crate) identity: Mutex<Identity>,
     /// The last committed checkpoint.
     pub(crate) last_checkpoint: Mutex<CheckpointReport>,
@@ -99,6 +102,7 @@ impl Core {
                 revision: Revision(*shard.revision.lock()),
                 keys: bundle.sorted.live() as u64 + append_entries,
                 append_entries,
+                live_bytes: shard.live_bytes(),
             }
         };
         self.store.table.load().shards().iter().map(info).collect()

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::api::{
-    CheckpointReport, Checksum, Condition, Identity, MergeShards, Operation, OperationOutcome,
-    RangeDeleted, ScanChunk, ScanOptions, ShardInfo, SplitCandidate, SplitShard, TryGet,
-    VerifyReport, Written,
+    CheckpointReport, Checksum, Condition, Continue, DefragmentOptions, DefragmentProgress,
+    DefragmentReport, Identity, MergeShards, Operation, OperationOutcome, RangeDeleted, ScanChunk,
+    ScanOptions, ShardInfo, SplitCandidate, SplitShard, TryGet, VerifyReport, Written,
 };
 use crate::core::Core;
 use crate::error::{Error, ErrorKind, Result};
@@ -234,6 +234,28 @@ impl Engine {
     /// Makes a checkpoint.
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         self.core.checkpoint()
+    }
+
+    /// Moves what is live out of value segments that are mostly dead, most dead bytes first. They
+    /// are freed by the next checkpoint. `control` is asked between steps, and may sleep.
+    ///
+    /// # Errors
+    /// `DiskFull` when there is no room for the copies of a single segment, `ReadOnly` when the
+    /// engine takes no writes. A record that cannot be read is no error: see
+    /// [`problems`](DefragmentReport::problems).
+    pub fn defragment(
+        &self,
+        options: &DefragmentOptions,
+        control: &dyn Fn(DefragmentProgress) -> Continue,
+    ) -> Result<DefragmentReport> {
+        self.core.defragment(options, control)
+    }
+
+    /// Where the running counts of live bytes differ from what the index points to, a line each:
+    /// for tests. Only right while nobody writes.
+    #[doc(hidden)]
+    pub fn recount_live(&self) -> Vec<String> {
+        self.core.recount_live()
     }
 
     /// Reads every record and index file and checks it; `cancelled` ends it with `Unavailable`.

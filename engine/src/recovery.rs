@@ -91,6 +91,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
         stripes: Stripes::new(durable),
         wal,
         checkpointing: Mutex::new(committed.clone()),
+        defragmenting: Mutex::default(),
         identity: Mutex::new(identity),
         last_checkpoint: Mutex::default(),
         requests: Requests::default(),
@@ -132,25 +133,26 @@ pub(crate) fn load_store(
     let value_log = ValueLog::open(Arc::clone(disk), &options, &manifest.segments)?;
     let mut shards = Vec::with_capacity(manifest.shards.len());
     for described in &manifest.shards {
-        let sorted = load_index(&**disk, described, &value_log)?;
+        let (sorted, live_bytes) = load_index(&**disk, described, &value_log)?;
         let ManifestShard { id, instance, epoch, revision, range, .. } = described;
         let capacity = options.append_capacity;
         let dirty = described.file.0 == 0;
         let shard = Shard::new(*id, *instance, *epoch, range.clone(), sorted, capacity, dirty);
         *shard.revision.lock() = revision.0;
+        shard.count_live(live_bytes, 0);
         shards.push(Arc::new(shard));
     }
     let table = ArcSwap::from_pointee(ShardTable::new(shards)?);
     Ok(Store { options, table, value_log, counters: Counters::default() })
 }
 
-/// Reads a shard's T1 file and counts the records that it points to.
+/// Reads a shard's T1 file and counts the records that it points to; their bytes, too.
 fn load_index(
     disk: &dyn Disk,
     described: &ManifestShard,
     value_log: &ValueLog,
-) -> Result<SortedRegion> {
-    let Some(path) = described.file_path() else { return Ok(SortedRegion::empty()) };
+) -> Result<(SortedRegion, u64)> {
+    let Some(path) = described.file_path() else { return Ok((SortedRegion::empty(), 0)) };
     let full_path = disk.root().join(&path);
     let (meta, sorted) = decode(&full_path, &read_whole(disk, &path)?)?;
     if meta.instance != described.instance
@@ -159,10 +161,12 @@ fn load_index(
     {
         return Err(Error::corrupt(&full_path, 0, "belongs to another shard or checkpoint"));
     }
+    let mut live_bytes = 0;
     let mut entries = sorted.cursor();
     entries.seek_first();
     while let (Some(key), Some(cell)) = (entries.key(), entries.cell()) {
         if let Slot::Value(at) = cell.load().decode() {
+            live_bytes += Location(at).allocated();
             value_log.add_live(Location(at)).map_err(|error| {
                 let what = format!("key \"{}\": {error}", escape(key));
                 Error::corrupt(&full_path, 0, what)
@@ -171,7 +175,7 @@ fn load_index(
         entries.next();
     }
     drop(entries);
-    Ok(sorted)
+    Ok((sorted, live_bytes))
 }
 
 /// Applies one record of the log.

@@ -73,6 +73,24 @@ counters! {
     corrupt_reads,
     /// Segments of the value log freed.
     value_segments_freed,
+    /// Defragment cycles done: calls and background ones.
+    defragments,
+    /// Time in them, in microseconds, pauses included.
+    defragment_us,
+    /// Bytes that they read from segments.
+    defragment_read_bytes,
+    /// Records that they moved.
+    defragment_records,
+    /// Bytes of those.
+    defragment_copied_bytes,
+    /// Records that changed while they were copied, or had to stay for the time being.
+    defragment_skipped,
+    /// Records that could not be read, and stay where they are.
+    defragment_bad_records,
+    /// Segments that they emptied.
+    defragment_segments,
+    /// Bytes that were dead in those.
+    defragment_freed_bytes,
 }
 
 impl Counters {

@@ -218,7 +218,7 @@ impl Store {
 
     /// Makes a change visible. Cannot fail.
     pub(crate) fn apply(&self, plan: Plan<'_>) {
-        let Plan { bundle, hash, key, value, target, .. } = plan;
+        let Plan { shard, bundle, hash, key, value, target, .. } = plan;
         let space = match target {
             Target::Nothing => return,
             Target::InPlace(at) => {
@@ -246,11 +246,61 @@ impl Store {
         if let Slot::Value(at) = old {
             self.value_log.sub_live(Location(at));
         }
+        shard.count_live(slot_bytes(entry.decode()), slot_bytes(old));
         let counters = &self.counters;
         Counters::add(if value.is_some() { &counters.puts } else { &counters.deletes }, 1);
         if value.is_some() && old == Slot::Tombstone {
             Counters::add(&counters.inserts, 1);
         }
+    }
+}
+
+/// Bytes of the value log that a slot points to.
+fn slot_bytes(slot: Slot) -> u64 {
+    match slot {
+        Slot::Value(at) => Location(at).allocated(),
+        _ => 0,
+    }
+}
+
+/// What became of a copy.
+pub(crate) enum Repointed {
+    /// The index points to it.
+    Done,
+    /// The record is not the newest of its key any more: the copy is dead.
+    Outdated,
+    /// The shard is frozen and its append region has no room to spare: the record stays.
+    NoRoom,
+}
+
+impl Store {
+    /// Lets the newest entry of a key point to a copy of its record, if it still points to the
+    /// record. The caller holds the key's stripe; the copy is sealed. Cannot fail.
+    ///
+    /// While the shard is frozen the entry is shadowed, as by any writer: a merge that is under
+    /// way has read the old one, and may have read it before the copy was durable.
+    pub(crate) fn repoint(&self, key: &[u8], from: Location, to: Location) -> Repointed {
+        let Ok(shard) = self.shard_of(key) else { return Repointed::Outdated };
+        let bundle = shard.load();
+        let hash = key_hash(key);
+        let Some(found) = bundle.lookup_hashed(hash, key) else { return Repointed::Outdated };
+        let old = found.cell.load();
+        if old.decode() != Slot::Value(from.0) {
+            return Repointed::Outdated;
+        }
+        if bundle.needs_room(Some(found)) {
+            // At most half of the region: the other half is the writers'.
+            let active = &bundle.active;
+            if active.len() * 2 >= active.capacity() || !active.try_reserve(1) {
+                return Repointed::NoRoom;
+            }
+        }
+        // Before the live bytes move: who sees the old segment empty sees the shard dirty.
+        bundle.mark_dirty();
+        self.value_log.add_live_copy(to);
+        bundle.publish(hash, key, Some(found), Entry { payload: to.0, ..old });
+        self.value_log.sub_live(from);
+        Repointed::Done
     }
 }
 

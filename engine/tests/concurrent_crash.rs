@@ -1,4 +1,4 @@
-//! Writers, readers, scans, reorganize and checkpoint at once, with power cuts in the middle.
+//! Writers, readers, scans, reorganize, checkpoint and defragment at once, with power cuts in the middle.
 //!
 //! Under test: a read never shows what a crash could take back, a value is never torn, a key never
 //! goes back, and what was acknowledged or read is there after the cut. Each key counts: odd
@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use vmemkv_engine::io::testing::{CrashDisk, PowerCut};
-use vmemkv_engine::{Condition, Engine, Operation, Options, ScanOptions};
+use vmemkv_engine::{
+    Condition, Continue, DefragmentOptions, Engine, Operation, Options, ScanOptions,
+};
 
 const WRITERS: usize = 3;
 const KEYS: usize = 120;
@@ -147,6 +149,7 @@ fn run(seed: u64, options: &Options, rounds: usize) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut disk = CrashDisk::new(folder.path().join("0")).unwrap();
     let known: Vec<Known> = (0..KEYS).map(|_| Known::default()).collect();
+    let moved = &AtomicU64::new(0);
     for round in 0..rounds {
         let context = format!("seed {seed} round {round}");
         let engine = Engine::open_on(disk.clone(), options.clone()).unwrap();
@@ -194,6 +197,19 @@ fn run(seed: u64, options: &Options, rounds: usize) {
                     work.engine.reorganize(None).unwrap();
                 }
             });
+            scope.spawn(move || {
+                let options = DefragmentOptions { min_dead_ratio: 0.001, max_bytes: 0 };
+                while !work.stop.load(Ordering::Relaxed) {
+                    // Fills up the open segment, so that it can be emptied.
+                    let filler = vec![0xff; 6 << 20];
+                    work.engine.put(b"zz/filler", &filler, &Condition::None).unwrap();
+                    work.engine.delete(b"zz/filler", &Condition::None).unwrap();
+                    let report = work.engine.defragment(&options, &|_| Continue::Yes).unwrap();
+                    assert_eq!(report.problems, Vec::<String>::new(), "{}", work.context);
+                    moved.fetch_add(report.records_moved, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
             std::thread::sleep(Duration::from_millis(random.random_range(5..150)));
             shown_at_cut = known.iter().map(|known| known.shown.load(Ordering::SeqCst)).collect();
             let cut = PowerCut::random(random.random());
@@ -209,6 +225,14 @@ fn run(seed: u64, options: &Options, rounds: usize) {
         let _ = std::fs::remove_dir_all(vmemkv_engine::io::Disk::root(&*old));
         let _: Arc<CrashDisk> = old;
     }
+    let moved = moved.load(Ordering::Relaxed);
+    println!("defragment moved {moved} records");
+    assert!(moved > 0, "defragment found something to do");
+}
+
+/// Value segments as small as may be, so that defragment has some to empty.
+fn small() -> Options {
+    Options { value_segment_bytes: (8 << 20) + (16 << 10), ..Options::for_tests() }
 }
 
 fn seed() -> u64 {
@@ -223,10 +247,10 @@ fn seed() -> u64 {
 
 #[test]
 fn nothing_shown_is_lost_with_default_options() {
-    run(seed(), &Options::for_tests(), 40);
+    run(seed(), &small(), 40);
 }
 
 #[test]
 fn nothing_shown_is_lost_without_inline_values() {
-    run(seed(), &Options { inline: false, bloom: false, ..Options::for_tests() }, 40);
+    run(seed(), &Options { inline: false, bloom: false, ..small() }, 40);
 }

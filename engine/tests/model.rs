@@ -9,6 +9,11 @@ mod harness;
 use harness::Run;
 use vmemkv_engine::Options;
 
+/// Value segments as small as may be, so that defragment has some to empty.
+fn small() -> Options {
+    Options { value_segment_bytes: (8 << 20) + (16 << 10), ..Options::for_tests() }
+}
+
 fn run(name: &str, options: &Options, operations: usize) {
     let seed = std::env::var("VMEMKV_MODEL_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 = seed.unwrap_or_else(|| {
@@ -21,12 +26,12 @@ fn run(name: &str, options: &Options, operations: usize) {
 
 #[test]
 fn default_options_match_the_model() {
-    run("default", &Options::for_tests(), 100_000);
+    run("default", &small(), 100_000);
 }
 
 #[test]
 fn baseline_options_match_the_model() {
-    run("baseline", &Options { bloom: false, inline: false, ..Options::for_tests() }, 100_000);
+    run("baseline", &Options { bloom: false, inline: false, ..small() }, 100_000);
 }
 
 #[test]
@@ -36,7 +41,7 @@ fn many_shards_and_background_jobs_match_the_model() {
     let options = Options {
         sharding: vmemkv_engine::Sharding::Alone { boundaries },
         background: true,
-        ..Options::for_tests()
+        ..small()
     };
     run("shards", &options, 30_000);
 }

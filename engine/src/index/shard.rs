@@ -6,6 +6,7 @@
 //! merges. See [the index](super) for why no write is lost.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
@@ -36,6 +37,9 @@ pub(crate) struct Shard {
     pub(crate) structural: Mutex<()>,
     /// The last revision handed out.
     pub(crate) revision: Mutex<u64>,
+    /// Bytes that its entries point to. Relaxed: an estimate for triggers; wraps below zero for a
+    /// moment at most.
+    live_bytes: AtomicU64,
     /// Most entries of an append region.
     append_capacity: usize,
 }
@@ -64,8 +68,20 @@ impl Shard {
             bundle: ArcSwap::from_pointee(bundle),
             structural: Mutex::new(()),
             revision: Mutex::new(0),
+            live_bytes: AtomicU64::new(0),
             append_capacity,
         }
+    }
+
+    /// Bytes that its entries point to.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        // Below zero counts as none: a split guessed wrong.
+        (self.live_bytes.load(Ordering::Relaxed) as i64).max(0) as u64
+    }
+
+    /// An entry stops pointing to `less` bytes and begins to point to `more`.
+    pub(crate) fn count_live(&self, more: u64, less: u64) {
+        self.live_bytes.fetch_add(more.wrapping_sub(less), Ordering::Relaxed);
     }
 
     /// The regions now. Writers call it once, under the key's stripe.
@@ -166,6 +182,8 @@ impl Shard {
                 bundle: ArcSwap::from_pointee(bundle),
                 structural: Mutex::new(()),
                 revision: Mutex::new(*self.revision.lock()),
+                // As if the key halved it; exact again at the next open.
+                live_bytes: AtomicU64::new(self.live_bytes() / 2),
                 append_capacity: self.append_capacity,
             }
         };

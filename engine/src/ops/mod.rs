@@ -5,6 +5,7 @@
 
 mod checksum;
 mod create_shard;
+pub(crate) mod defragment;
 mod delete_range;
 mod get;
 mod group;

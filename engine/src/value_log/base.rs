@@ -64,8 +64,9 @@ impl ValueLog {
     pub(crate) fn publish_base(&self, mark: &BaseMark) {
         for base in &mark.bases {
             if let Some(segment) = self.segment(base.segment) {
-                // With the Acquire of readers: they see all stores below.
-                segment.base.store(base.base_bytes, Ordering::Release);
+                // With the Acquire of readers: they see all stores below. Never back: copies may
+                // have been sealed since the mark.
+                segment.base.fetch_max(base.base_bytes, Ordering::Release);
             }
         }
     }

@@ -23,6 +23,7 @@
 
 mod base;
 mod bus_error;
+mod copy;
 #[cfg(test)]
 mod fault_test;
 mod location;
@@ -50,8 +51,11 @@ use parking_lot::Mutex;
 pub(crate) use self::base::SegmentBase;
 pub use self::bus_error::EXIT_BUS_ERROR;
 pub(crate) use self::bus_error::install as install_bus_error_handler;
+pub(crate) use self::copy::{CopyBatch, CopySlot};
 pub(crate) use self::location::Location;
 pub(crate) use self::read_policy::Access;
+pub(crate) use self::reclaim::SegmentUse;
+pub(crate) use self::record::{check_record, key_of_record, renew_record};
 pub(crate) use self::tail::Allocation;
 
 use self::mapping::Mapping;
@@ -159,9 +163,11 @@ impl ValueLog {
             stats.live_bytes += segment.live();
             used += u64::from(segment.tail.load(Ordering::Relaxed) - segment::FIRST_RECORD);
         }
-        stats.disk_bytes = (tail.mapped.len() + tail.files.len()) as u64 * self.segment_bytes;
+        let cut = tail.cut.len();
+        let on_disk = tail.mapped.len() + tail.files.len() - cut;
+        stats.disk_bytes = on_disk as u64 * self.segment_bytes;
         stats.dead_bytes = used.saturating_sub(stats.live_bytes);
-        stats.free_segments = tail.mapped.len() as u64 - stats.segments + tail.files.len() as u64;
+        stats.free_segments = on_disk as u64 - stats.segments;
         stats
     }
 }

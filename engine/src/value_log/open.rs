@@ -17,7 +17,7 @@ use super::placement::PAGE;
 use super::segment::{self, FOLDER, Segment, check_file, number_of, path_of};
 use super::tail::Tail;
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::{Disk, create_dir_durable};
+use crate::io::{Disk, File, create_dir_durable};
 use crate::options::Options;
 
 impl ValueLog {
@@ -139,11 +139,7 @@ impl ValueLog {
         // Also a file that was found: a kill may have left its name in the cache only.
         self.folder_changed.store(true, std::sync::atomic::Ordering::Release);
         let fill = || {
-            file.allocate(self.segment_bytes)?;
-            if file.len()? > self.segment_bytes {
-                file.set_len(self.segment_bytes)?;
-            }
-            file.write_at(0, &segment::encode_header(number, self.segment_bytes))?;
+            self.fill_file(&*file, number)?;
             let start = u64::from(number) * self.segment_bytes;
             self.mapping.map(start, self.segment_bytes, &*file)
         };
@@ -158,5 +154,20 @@ impl ValueLog {
         let set = self.segments[number as usize].set(Box::new(segment));
         debug_assert!(set.is_ok(), "segment {number} made twice");
         Ok(())
+    }
+    /// Gives the file of a segment without content its full length and its header. A failure
+    /// leaves a file that nobody reads.
+    pub(super) fn fill_file(&self, file: &dyn File, number: u32) -> std::io::Result<()> {
+        let fill = || {
+            file.allocate(self.segment_bytes)?;
+            if file.len()? > self.segment_bytes {
+                file.set_len(self.segment_bytes)?;
+            }
+            file.write_at(0, &segment::encode_header(number, self.segment_bytes))
+        };
+        fill().inspect_err(|_| {
+            // Best effort: what was allocated is what others lack.
+            let _ = file.set_len(0);
+        })
     }
 }

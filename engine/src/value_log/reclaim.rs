@@ -8,8 +8,56 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::ValueLog;
-use super::segment::FIRST_RECORD;
+use super::location::Location;
+use super::segment::{FIRST_RECORD, Segment, path_of};
 use super::tail::Tail;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How much of a segment is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SegmentUse {
+    /// Its number.
+    pub(crate) number: u32,
+    /// Bytes behind its header, live and dead.
+    pub(crate) used_bytes: u64,
+    /// Bytes that the index points to.
+    pub(crate) live_bytes: u64,
+}
+
+impl SegmentUse {
+    /// Bytes that nothing points to.
+    pub(crate) fn dead_bytes(&self) -> u64 {
+        self.used_bytes.saturating_sub(self.live_bytes)
+    }
+}
+
+/// Segments that are not used anew meanwhile.
+#[must_use]
+pub(crate) struct Sources<'a> {
+    log: &'a ValueLog,
+    segments: Vec<u32>,
+}
+
+impl Sources<'_> {
+    /// Lets go of some of them.
+    pub(crate) fn release(&mut self, segments: &[u32]) {
+        self.segments.retain(|number| !segments.contains(number));
+        self.log.tail.lock().sources.retain(|number| !segments.contains(number));
+    }
+}
+
+impl Drop for Sources<'_> {
+    fn drop(&mut self) {
+        let rest = std::mem::take(&mut self.segments);
+        self.release(&rest);
+    }
+}
+
+/// Whether a segment holds, or held, records. Under the tail's lock.
+fn is_used(segment: &Segment) -> bool {
+    let used = segment.tail.load(Ordering::Relaxed) > FIRST_RECORD;
+    used && !segment.free.load(Ordering::Relaxed)
+}
 
 impl ValueLog {
     /// The segments that nothing points into and that are not open: a checkpoint asks at its
@@ -20,15 +68,89 @@ impl ValueLog {
         let mut empty = Vec::new();
         for &number in &tail.mapped {
             let Some(segment) = self.segment(number) else { continue };
-            let used = segment.tail.load(Ordering::Relaxed) > FIRST_RECORD;
-            let free = segment.free.load(Ordering::Relaxed);
-            if used && !free && tail.open != Some(number) && segment.is_empty() {
+            if is_used(segment) && !tail.is_taken(number) && segment.is_empty() {
                 empty.push(number);
             }
         }
         // From here on nothing is allocated there.
-        tail.with_room.retain(|number| !empty.contains(number));
+        tail.close(&empty);
         empty
+    }
+
+    /// The segments that defragment may take records from: all base, and nobody writes there.
+    pub(crate) fn candidates(&self) -> Vec<SegmentUse> {
+        let tail = self.tail.lock();
+        let mut candidates = Vec::new();
+        for &number in &tail.mapped {
+            let Some(segment) = self.segment(number) else { continue };
+            let end = segment.tail.load(Ordering::Relaxed);
+            // Acquire: with the Release of the checkpoint. Readers may rely on what is below.
+            let is_base = segment.base.load(Ordering::Acquire) == end;
+            let is_open = tail.is_taken(number) || tail.copy == Some(number);
+            if is_used(segment) && is_base && !is_open {
+                let used_bytes = u64::from(end - FIRST_RECORD);
+                candidates.push(SegmentUse { number, used_bytes, live_bytes: segment.live() });
+            }
+        }
+        candidates
+    }
+
+    /// Holds segments that are to be read whole: nothing is allocated in them any more, and they
+    /// are not used anew before they are [released](Sources::release).
+    pub(crate) fn hold_sources(&self, segments: &[u32]) -> Sources<'_> {
+        let mut tail = self.tail.lock();
+        tail.close(segments);
+        tail.sources.extend_from_slice(segments);
+        Sources { log: self, segments: segments.to_vec() }
+    }
+
+    /// Segments have lower numbers than this.
+    pub(crate) fn segments_made(&self) -> u32 {
+        self.tail.lock().mapped.iter().max().map_or(0, |last| last + 1)
+    }
+
+    /// Bytes that the index points to in a segment.
+    pub(crate) fn live_in(&self, segment: u32) -> u64 {
+        self.segment(segment).map_or(0, Segment::live)
+    }
+
+    /// Which segment a location lies in.
+    pub(crate) fn segment_of(&self, location: Location) -> u32 {
+        (location.offset() / self.segment_bytes) as u32
+    }
+
+    /// Where in its segment a location lies.
+    pub(crate) fn offset_in_segment(&self, location: Location) -> u64 {
+        location.offset() % self.segment_bytes
+    }
+
+    /// Whether a sync has failed: no more writes then.
+    pub(crate) fn sync_has_failed(&self) -> bool {
+        // Relaxed: whoever sees it late fails at its own next sync.
+        self.sync_failed.load(Ordering::Relaxed)
+    }
+
+    /// Counts a copy as live: its sealed location is about to be published. Under the key's stripe.
+    pub(crate) fn add_live_copy(&self, location: Location) {
+        match self.locate(location) {
+            Ok((segment, _)) => segment.add_live(location.allocated()),
+            Err(error) => debug_assert!(false, "{error}"),
+        }
+    }
+
+    /// Reads `[offset, offset + out.len())` of a segment from the disk: for base records.
+    pub(crate) fn read_segment(&self, number: u32, offset: u64, out: &mut [u8]) -> Result<()> {
+        let Some(segment) = self.segment(number) else {
+            return Err(Error::new(ErrorKind::Io, format!("no value segment {number}")));
+        };
+        let read = segment.file.read_at(offset, out);
+        read.map_err(|error| Error::io("read", segment.file.path(), &error))
+    }
+
+    /// The error for a bad record.
+    pub(crate) fn bad_record(&self, location: Location, what: &str) -> Error {
+        let path = path_of(self.segment_of(location));
+        Error::corrupt(&self.disk.root().join(path), location.offset() % self.segment_bytes, what)
     }
 
     /// Gives segments up for reuse, once no reader can hold a location in them: readers keep a

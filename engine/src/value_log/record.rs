@@ -145,3 +145,20 @@ impl<'a> Record<'a> {
         if right { Ok(()) } else { Err("the checksum is wrong") }
     }
 }
+
+/// Checks a whole record, content and all.
+pub(crate) fn check_record(bytes: &[u8]) -> Result<(), &'static str> {
+    Record::decode(bytes)?.verify()
+}
+
+/// The key of a record that was checked.
+pub(crate) fn key_of_record(bytes: &[u8]) -> &[u8] {
+    Record::decode(bytes).map_or(&[], |record| record.key)
+}
+
+/// Makes a copied record one that nobody has changed in place yet.
+pub(crate) fn renew_record(bytes: &mut [u8]) {
+    if let Some(sequence) = bytes.get_mut(4..8) {
+        sequence.fill(0);
+    }
+}

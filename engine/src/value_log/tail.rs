@@ -2,7 +2,8 @@
 //!
 //! Invariants: an [`Allocation`] is a place that nobody else has; it counts as pending in its
 //! segment until it is written or dropped, so the segment is not empty meanwhile. A roll that fails
-//! changes nothing.
+//! changes nothing. The last numbers below `value_log_max_bytes` are kept for copies, so that dead
+//! bytes can be reclaimed when writers have used up the rest.
 
 use std::sync::atomic::Ordering;
 
@@ -16,6 +17,17 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Most segments kept in mind for having room.
 const MOST_WITH_ROOM: usize = 64;
+/// Segments below `value_log_max_bytes` that only copies may take.
+const KEPT_FOR_COPIES: usize = 2;
+
+/// What a segment is taken for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// New records.
+    Records,
+    /// Copies of old ones.
+    Copies,
+}
 
 /// Which segments can take records. Everything is by segment number.
 #[derive(Default)]
@@ -24,8 +36,16 @@ pub(super) struct Tail {
     pub(super) open: Option<u32>,
     /// Partly filled ones, tried before a new one is taken.
     pub(super) with_room: Vec<u32>,
+    /// Where defragment's next copies go: sealed up to its tail.
+    pub(super) copy: Option<u32>,
+    /// The segments of the batch of copies that is under way.
+    pub(super) copying: Vec<u32>,
+    /// What defragment reads from: not reported as empty meanwhile, so not used anew.
+    pub(super) sources: Vec<u32>,
     /// Mapped, without content.
     pub(super) free: Vec<u32>,
+    /// Mapped and without content, the file cut to nothing.
+    pub(super) cut: Vec<u32>,
     /// Files found at open that are not in use, highest number first.
     pub(super) files: Vec<u32>,
     /// All that are mapped.
@@ -39,6 +59,21 @@ impl Tail {
     pub(super) fn add_room(&mut self, segment: u32, room: u64) {
         if room >= PAGE && self.with_room.len() < MOST_WITH_ROOM {
             self.with_room.push(segment);
+        }
+    }
+
+    /// Whether somebody writes to the segment, reads it whole, or is about to point into it.
+    pub(super) fn is_taken(&self, segment: u32) -> bool {
+        self.open == Some(segment)
+            || self.copying.contains(&segment)
+            || self.sources.contains(&segment)
+    }
+
+    /// Nothing is allocated in these segments any more.
+    pub(super) fn close(&mut self, segments: &[u32]) {
+        self.with_room.retain(|number| !segments.contains(number));
+        if self.copy.is_some_and(|number| segments.contains(&number)) {
+            self.copy = None;
         }
     }
 }
@@ -105,7 +140,16 @@ impl ValueLog {
         };
         let next = match tail.with_room.iter().position(fits) {
             Some(i) => tail.with_room.swap_remove(i),
-            None => self.take_free(tail)?,
+            None => match self.take_free(tail, Purpose::Records) {
+                Err(error) if error.kind() == ErrorKind::DiskFull => {
+                    // Better some room that copies have left over than none.
+                    let copy = tail.copy.filter(|_| tail.copying.is_empty());
+                    let copy = copy.filter(fits).ok_or(error)?;
+                    tail.copy = None;
+                    copy
+                }
+                taken => taken?,
+            },
         };
         if let Some(old) = tail.open.replace(next) {
             tail.add_room(old, room(old).map_or(0, |(room, _)| room));
@@ -114,12 +158,21 @@ impl ValueLog {
     }
 
     /// An empty segment: a freed one, a file that was found, or a new one.
-    fn take_free(&self, tail: &mut Tail) -> Result<u32> {
+    pub(super) fn take_free(&self, tail: &mut Tail, purpose: Purpose) -> Result<u32> {
         self.collect_freed(tail);
         if let Some(number) = tail.free.pop() {
             if let Some(segment) = self.segment(number) {
                 segment.reset();
             }
+            return Ok(number);
+        }
+        if let Some(&number) = tail.cut.last()
+            && let Some(segment) = self.segment(number)
+        {
+            self.fill_file(&*segment.file, number)
+                .map_err(|error| Error::io("allocate", segment.file.path(), &error))?;
+            segment.reset();
+            tail.cut.pop();
             return Ok(number);
         }
         if let Some(&number) = tail.files.last() {
@@ -132,7 +185,8 @@ impl ValueLog {
             tail.next += 1;
         }
         let number = tail.next;
-        if number as usize >= self.segments.len() {
+        let kept = if purpose == Purpose::Copies { 0 } else { KEPT_FOR_COPIES };
+        if number as usize + kept >= self.segments.len() {
             let what = "the value log has reached value_log_max_bytes";
             return Err(Error::new(ErrorKind::DiskFull, what));
         }

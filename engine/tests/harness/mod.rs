@@ -13,7 +13,8 @@ use compare::{check_scan, contents, difference, set};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use vmemkv_engine::io::testing::{CrashDisk, PowerCut};
 use vmemkv_engine::{
-    Condition, Engine, KeyRange, Lsn, Operation, Options, ScanOptions, TryGet, Written,
+    Condition, Continue, DefragmentOptions, Engine, KeyRange, Lsn, Operation, Options, ScanOptions,
+    TryGet, Written,
 };
 
 pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -33,6 +34,8 @@ pub(crate) struct Run {
     /// As of the last write known durable.
     durable: Model,
     pending: Vec<(Lsn, Change)>,
+    /// Records that defragment moved.
+    moved: u64,
 }
 
 impl Run {
@@ -51,6 +54,7 @@ impl Run {
             model: Model::new(),
             durable: Model::new(),
             pending: Vec::new(),
+            moved: 0,
         }
     }
 
@@ -60,6 +64,8 @@ impl Run {
             self.step(&before);
         }
         self.compare_all("at the end");
+        println!("defragment moved {} records", self.moved);
+        assert!(self.moved > 0, "seed {}: defragment found something to do", self.seed);
     }
 
     fn engine(&self) -> &Engine {
@@ -126,7 +132,8 @@ impl Run {
             8200..8500 => self.delete_range(at),
             8500..9700 => self.wait(at),
             9700..9900 => self.engine().reorganize(None).unwrap(),
-            9900..9970 => self.engine().checkpoint().map(drop).unwrap(),
+            9900..9950 => self.engine().checkpoint().map(drop).unwrap(),
+            9950..9970 => self.defragment(at),
             9970..9980 => self.compare_all(at),
             9980..9984 => self.reopen(at),
             9984..9992 => self.kill(at),
@@ -264,6 +271,28 @@ impl Run {
         let mut sum = vmemkv_engine::Checksum::default();
         self.model.iter().for_each(|(key, value)| sum.add(key, value));
         assert_eq!(self.engine().checksum(&KeyRange::all(), &|| false).unwrap(), sum, "{at}");
+        if !self.options.background {
+            // Nobody moves records meanwhile.
+            assert_eq!(self.engine().recount_live(), Vec::<String>::new(), "{at}");
+        }
+    }
+
+    /// Empties whatever has a dead byte; one in three is ended early.
+    fn defragment(&mut self, at: &str) {
+        let steps = match self.random.random_range(0..3) {
+            0 => self.random.random_range(1..20),
+            _ => u32::MAX,
+        };
+        let left = std::cell::Cell::new(steps);
+        let control = |_| {
+            left.set(left.get().saturating_sub(1));
+            if left.get() == 0 { Continue::No } else { Continue::Yes }
+        };
+        let options = DefragmentOptions { min_dead_ratio: 0.001, max_bytes: 0 };
+        let report = self.engine().defragment(&options, &control).unwrap();
+        assert_eq!(report.problems, Vec::<String>::new(), "{at}");
+        assert!(report.cancelled || steps == u32::MAX || left.get() > 0, "{at}");
+        self.moved += report.records_moved;
     }
 
     fn next_dir(&mut self) -> std::path::PathBuf {
