@@ -1,21 +1,28 @@
-//! Looking into a directory that no process has open.
+//! Looking into a directory that no process has open, and the one repair there is.
 //!
-//! Invariants: holds the directory's lock; writes nothing but that lock's file; says what it
-//! finds instead of stopping at the first fault.
+//! Invariants: holds the directory's lock; writes nothing but that lock's file, except for a
+//! [`repair()`] that is told to; a check says what it finds instead of stopping at the first fault.
+
+mod repair;
+mod verify;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::api::{Identity, VerifyReport};
+use crate::api::Identity;
 use crate::checkpoint::manifest::{Manifest, ManifestShard};
 use crate::directory;
 use crate::error::Result;
 use crate::identity;
 use crate::io::{Disk, LockFile, OsDisk};
 use crate::options::Options;
-use crate::recovery::{load_manifest, load_store};
+use crate::recovery::load_manifest;
 use crate::types::{CheckpointId, KeyRange, Lsn, ShardId};
-use crate::wal::{self, Replay};
+use crate::wal;
+
+pub use crate::wal::Dropped;
+pub use repair::{Repair, repair, repair_on};
+pub use verify::verify;
 
 /// What a directory holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,46 +110,4 @@ pub fn inspect(dir: impl AsRef<Path>) -> Result<Inspection> {
             })
             .collect(),
     })
-}
-
-/// Checks a closed directory: identity, manifest, index files, every record of the checkpoint,
-/// and the log.
-pub fn verify(dir: impl AsRef<Path>) -> Result<VerifyReport> {
-    let (disk, _lock) = look(dir.as_ref())?;
-    let mut report = VerifyReport::default();
-    if let Err(error) = identity::load(&*disk) {
-        report.problems.push(error.to_string());
-    }
-    let manifest = match load_manifest(&*disk) {
-        Ok(manifest) => manifest,
-        Err(error) => {
-            report.problems.push(error.to_string());
-            return Ok(report);
-        }
-    };
-    match load_store(&disk, Options::default(), &manifest) {
-        Ok(store) => {
-            for shard in store.table.load().shards() {
-                let bundle = shard.load();
-                let mut entries = bundle.sorted.cursor();
-                entries.seek_first();
-                while let Some(key) = entries.key() {
-                    store.verify_key(key, &mut report);
-                    entries.next();
-                }
-            }
-        }
-        Err(error) => report.problems.push(error.to_string()),
-    }
-    let log = Replay::open(disk, &Options::default(), manifest.checkpoint_lsn, manifest.freeze_lsn)
-        .and_then(|replay| {
-            replay.for_each(&mut |_record, _end| {
-                report.records += 1;
-                Ok(())
-            })
-        });
-    if let Err(error) = log {
-        report.problems.push(error.to_string());
-    }
-    Ok(report)
 }

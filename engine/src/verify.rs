@@ -7,19 +7,21 @@ use crate::api::VerifyReport;
 use crate::checkpoint::manifest::index_path;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind, Result};
-use crate::identity::read_whole;
+use crate::identity::{self, read_whole};
 use crate::index::{Slot, decode};
 use crate::ops::Walk;
 use crate::recovery::load_manifest;
 use crate::store::{Store, escape};
 use crate::types::KeyRange;
 use crate::value_log::Location;
+use crate::wal;
 
 /// Keys between two questions to `cancelled`.
 const STEP_KEYS: usize = 1024;
 
 impl Core {
-    /// Checks every live record, every index file and the manifest.
+    /// Checks every live record, every index file, the log as far as it is needed and durable, the
+    /// headers of the value segments, manifest and identity.
     pub(crate) fn verify(&self, cancelled: &dyn Fn() -> bool) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         self.verify_files(&mut report);
@@ -46,6 +48,26 @@ impl Core {
         let committed = self.checkpointing.lock();
         if let Err(error) = load_manifest(&*self.disk) {
             report.problems.push(error.to_string());
+        }
+        {
+            // Held so that nobody stores another one meanwhile.
+            let identity = self.identity.lock();
+            match identity::load(&*self.disk) {
+                Ok(stored) if stored == *identity => {}
+                Ok(_) => {
+                    let path = self.disk.root().join(identity::IDENTITY);
+                    let what = "another identity than that of the open directory";
+                    report.problems.push(Error::corrupt(&path, 16, what).to_string());
+                }
+                Err(error) => report.problems.push(error.to_string()),
+            }
+        }
+        let own = self.store.value_log.check_own_files();
+        report.problems.extend(own.iter().map(ToString::to_string));
+        let (from, to) = (self.wal.stats().checkpoint_lsn, self.wal.durable_lsn());
+        match wal::check(&*self.disk, from, to) {
+            Ok(records) => report.records += records,
+            Err(error) => report.problems.push(error.to_string()),
         }
         for (instance, attempt) in &committed.files {
             let path = index_path(*instance, *attempt);

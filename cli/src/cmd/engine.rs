@@ -1,14 +1,16 @@
 //! `vmemkv engine`: looks into a data directory that no process has open.
 //!
-//! Invariant: nothing in the directory is changed, but for the lock that keeps processes away.
+//! Invariant: nothing in the directory is changed, but for the lock that keeps processes away, except
+//! by `repair --yes`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use vmemkv_engine::offline::{self, Inspection};
-use vmemkv_engine::{ErrorKind, VerifyReport};
+use vmemkv_engine::{ErrorKind, Lsn, VerifyReport};
 
+use super::engine_repair;
 use super::shard::key_text;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
@@ -19,7 +21,9 @@ DIR is a server's data directory (for `vmemkv dev`: vmemkv-data/server); the ser
 
 Examples:
   vmemkv engine verify vmemkv-data/server      exit status 1 if something is damaged
-  vmemkv engine inspect vmemkv-data/server";
+  vmemkv engine inspect vmemkv-data/server
+  vmemkv engine repair vmemkv-data/server      what ending a damaged log would give up; changes nothing
+  vmemkv engine repair vmemkv-data/server --to-lsn 4096 --yes";
 
 /// Flags of `vmemkv engine`.
 #[derive(Args, Clone, Debug)]
@@ -38,6 +42,22 @@ pub enum EngineCommand {
         /// The data directory
         #[arg(value_name = "DIR")]
         dir: PathBuf,
+    },
+    /// End a log that is damaged in its middle below the damage; says what that gives up
+    ///
+    /// Writes after that point are lost, acknowledged ones too: restore a backup instead if there is one,
+    /// and copy the directory away before. Without --yes nothing is changed. A damaged MANIFEST or t1/ file
+    /// cannot be repaired.
+    Repair {
+        /// The data directory
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+        /// Where the log shall end: the end of a record, or the last one before the damage if left out
+        #[arg(long, value_name = "LSN")]
+        to_lsn: Option<u64>,
+        /// Do it
+        #[arg(long, requires = "to_lsn")]
+        yes: bool,
     },
     /// Say what the directory holds
     Inspect {
@@ -60,6 +80,10 @@ pub fn run(args: &EngineArgs, context: &Context) -> Result {
             }
             Ok(())
         }
+        EngineCommand::Repair { dir, to_lsn, yes } => {
+            let found = offline::repair(dir, to_lsn.map(Lsn), *yes).map_err(|e| failure(&e))?;
+            context.output.either(|| engine_repair::json(&found), || engine_repair::text(&found))
+        }
         EngineCommand::Inspect { dir } => {
             let found = offline::inspect(dir).map_err(|error| failure(&error))?;
             context.output.either(|| inspection_json(&found), || inspection_text(&found))
@@ -73,6 +97,10 @@ fn failure(error: &vmemkv_engine::Error) -> Failure {
         ErrorKind::InUse => {
             failure.with_hint("stop the server, or ask it: `vmemkv node verify` and `node stats`")
         }
+        ErrorKind::Corrupt => failure.with_hint(
+            "`vmemkv engine verify DIR` lists what is damaged; a log damaged in its middle can be ended \
+             below the damage: `vmemkv engine repair DIR`",
+        ),
         ErrorKind::Foreign => failure.with_hint("DIR is the data directory of a server"),
         _ => failure,
     }

@@ -9,6 +9,7 @@ pub mod count;
 pub mod delete;
 pub mod dev;
 pub mod engine;
+mod engine_repair;
 pub mod export;
 pub mod get;
 pub mod import;

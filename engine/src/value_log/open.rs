@@ -20,7 +20,28 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Disk, File, create_dir_durable};
 use crate::options::Options;
 
+/// Checks the files of the segments that a manifest names: the headers, and that all is there that
+/// is mapped. One error for each that is not right.
+pub(crate) fn check_files(disk: &dyn Disk, bases: &[SegmentBase], bytes: u64) -> Vec<Error> {
+    let check = |base: &SegmentBase| {
+        let path = path_of(base.segment);
+        let file = disk.open(&path);
+        let file = file.map_err(|error| Error::io("open", disk.root().join(&path), &error))?;
+        check_file(&*file, base.segment, bytes)
+    };
+    bases.iter().filter_map(|base| check(base).err()).collect()
+}
+
 impl ValueLog {
+    /// Checks the files of all segments, as [`check_files`] does.
+    pub(crate) fn check_own_files(&self) -> Vec<Error> {
+        let numbers = self.tail.lock().mapped.clone();
+        let segments = numbers.iter().filter_map(|number| self.segment(*number));
+        let check =
+            |segment: &Segment| check_file(&*segment.file, segment.number, self.segment_bytes);
+        segments.filter_map(|segment| check(segment).err()).collect()
+    }
+
     /// Opens the value log with the segments that the manifest names. What lies above their base
     /// lengths is forgotten and used again.
     pub(crate) fn open(

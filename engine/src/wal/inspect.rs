@@ -5,9 +5,11 @@
 
 use std::sync::Arc;
 
+use super::WAL_FOLDER;
 use super::reader::SegmentReader;
 use super::replay::FoundFiles;
-use crate::error::Result;
+use super::walk::Walk;
+use crate::error::{Error, Result};
 use crate::io::Disk;
 use crate::types::Lsn;
 
@@ -26,6 +28,36 @@ pub(crate) struct SegmentSummary {
     pub(crate) end: Lsn,
     /// Whether an open made it.
     pub(crate) reopen: bool,
+}
+
+/// Checks that everything of `[checkpoint_lsn, durable_lsn)` can be read, while the log goes on;
+/// answers the number of records. The caller keeps segments from being recycled; the log's own
+/// thread may be making one, which is no part of what is checked.
+pub(crate) fn check(disk: &dyn Disk, checkpoint_lsn: Lsn, durable_lsn: Lsn) -> Result<u64> {
+    const ATTEMPTS: usize = 5;
+    let mut attempt = 1;
+    let files = loop {
+        match FoundFiles::read(disk) {
+            // A file that was listed has its new name by now.
+            Err(_) if attempt < ATTEMPTS => attempt += 1,
+            files => break files?,
+        }
+    };
+    let walk = Walk::valid(&files.segments, checkpoint_lsn)?;
+    if walk.cut >= durable_lsn.0 {
+        return Ok(walk.records);
+    }
+    let what = format!("no valid record of LSN {}, but LSN {durable_lsn} is durable", walk.cut);
+    let folder = disk.root().join(WAL_FOLDER);
+    Err(match walk.extents.last() {
+        None => Error::corrupt(&folder, 0, what),
+        Some(extent) => {
+            let segment = &files.segments[extent.segment];
+            // What ends with its segment is missing from the next one.
+            let offset = segment.header.offset_of(walk.cut);
+            Error::corrupt(&segment.file.path(), offset, what)
+        }
+    })
 }
 
 /// The started segments of `wal/`, in the order of their numbers.

@@ -19,7 +19,7 @@
 //! `ring` memory, `space` waiting for it, `room` the same on the disk, `reservation` permit,
 //! reserve, publish, `parker`, `flusher` the thread, `commit` waiters, `retention` live and free
 //! segments, `reader` streaming, `walk` the torn-tail rule, `replay`, `reopen` recovery,
-//! `inspect` reading only.
+//! `inspect` reading only, `repair` giving up the end of a damaged log.
 
 mod commit;
 mod decode;
@@ -30,6 +30,7 @@ mod parker;
 mod reader;
 mod record;
 mod reopen;
+mod repair;
 mod replay;
 mod reservation;
 mod retention;
@@ -73,8 +74,10 @@ use space::Space;
 pub(crate) use commit::Callback;
 pub(crate) use decode::{BodyView, RecordView};
 pub(crate) use encode::{Body, Op, Record, Section};
-pub(crate) use inspect::inspect;
+pub(crate) use inspect::{check, inspect};
 pub(crate) use record::{OpKind, RequestId};
+pub(crate) use repair::DamagedLog;
+pub use repair::Dropped;
 pub(crate) use replay::Replay;
 pub(crate) use reservation::{Permit, Reservation};
 

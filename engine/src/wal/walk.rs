@@ -56,25 +56,45 @@ pub(super) fn walk(
     freeze_lsn: Lsn,
     folder: &std::path::Path,
 ) -> Result<Walk> {
-    let first = segments.iter().rposition(|s| s.header.start_lsn <= checkpoint_lsn.0);
-    let Some(first) = first else {
+    let Some(first) = Walk::first(segments, checkpoint_lsn) else {
         if segments.is_empty() && checkpoint_lsn.0 == 0 && freeze_lsn.0 == 0 {
             return Ok(Walk::default());
         }
         let what = format!("no segment holds LSN {checkpoint_lsn}, where the log must begin");
         return Err(Error::corrupt(folder, 0, what));
     };
-    let mut walk =
-        Walk { cut: checkpoint_lsn.0, proven: checkpoint_lsn.max(freeze_lsn).0, ..Walk::default() };
-    let mut current = first;
-    while let Some(next) = walk.follow(segments, current)? {
-        current = next;
-    }
-    walk.check_end(segments, current, freeze_lsn)?;
+    let proven = checkpoint_lsn.max(freeze_lsn).0;
+    let mut walk = Walk { cut: checkpoint_lsn.0, proven, ..Walk::default() };
+    let last = walk.follow_all(segments, first)?;
+    walk.check_end(segments, last, freeze_lsn)?;
     Ok(walk)
 }
 
 impl Walk {
+    /// The segment in which the log begins.
+    fn first(segments: &[FoundSegment], checkpoint_lsn: Lsn) -> Option<usize> {
+        segments.iter().rposition(|s| s.header.start_lsn <= checkpoint_lsn.0)
+    }
+
+    /// What can be read, whatever is missing behind it. Ends at the checkpoint when there is nothing
+    /// to begin with.
+    pub(super) fn valid(segments: &[FoundSegment], checkpoint_lsn: Lsn) -> Result<Walk> {
+        let mut walk = Walk { cut: checkpoint_lsn.0, ..Walk::default() };
+        if let Some(first) = Self::first(segments, checkpoint_lsn) {
+            walk.follow_all(segments, first)?;
+        }
+        Ok(walk)
+    }
+
+    /// Follows the log to its end; the segment in which it ends.
+    fn follow_all(&mut self, segments: &[FoundSegment], first: usize) -> Result<usize> {
+        let mut current = first;
+        while let Some(next) = self.follow(segments, current)? {
+            current = next;
+        }
+        Ok(current)
+    }
+
     /// Takes the records of one segment; the index of the segment to go on with.
     fn follow(&mut self, segments: &[FoundSegment], current: usize) -> Result<Option<usize>> {
         let segment = &segments[current];
