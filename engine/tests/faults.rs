@@ -247,3 +247,41 @@ fn every_sync_fails_in_turn() {
         }
     });
 }
+
+/// The identity too: after a failed sync nothing is written any more, until a reopen.
+#[test]
+fn a_failed_sync_of_the_identity_makes_the_engine_read_only() {
+    for operation in [Io::Sync, Io::SyncDir, Io::Rename] {
+        let dir = fast_dir();
+        let crash = CrashDisk::new(dir.path()).unwrap();
+        let disk = FaultDisk::with_seed(crash, 7);
+        let engine = Engine::open_on(disk.clone(), options()).unwrap();
+        put_durable(&engine, b"k", b"v");
+        let mut identity = engine.identity();
+        identity.cluster_id = 7;
+        // Full: nothing was replaced, so nothing is in doubt.
+        disk.inject(Fault::new(&[Io::Write], libc::ENOSPC));
+        let error = engine.set_identity(identity).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DiskFull, "{error}");
+        assert_eq!(engine.stats().state, State::Healthy);
+        disk.inject(Fault::new(&[operation], libc::EIO));
+        let error = engine.set_identity(identity).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "{operation:?}: {error}");
+        assert_eq!(engine.identity().cluster_id, 0);
+        disk.heal();
+        let State::ReadOnly { reason } = engine.stats().state else {
+            panic!("{operation:?}: {:?}", engine.stats().state)
+        };
+        assert!(reason.contains("identity could not be stored"), "{reason}");
+        let kind = |result: vmemkv_engine::Result<()>| result.unwrap_err().kind();
+        assert_eq!(kind(engine.set_identity(identity)), ErrorKind::ReadOnly);
+        let write = engine.put(b"k", b"w", &Condition::None).map(drop);
+        assert_eq!(kind(write), ErrorKind::ReadOnly);
+        assert_eq!(engine.get(b"k").unwrap().unwrap(), b"v");
+        drop(engine);
+        let engine = Engine::open_on(disk, options()).unwrap();
+        assert_eq!(engine.stats().state, State::Healthy);
+        engine.set_identity(identity).unwrap();
+        assert_eq!(engine.identity().cluster_id, 7);
+    }
+}
