@@ -1,12 +1,13 @@
 //! The parts of an open engine, and what all operations share.
 //!
-//! Lock order, outermost first: `defragmenting`, `checkpointing`, a shard's `structural`, room in the log's ring,
-//! stripes (ascending), a shard's `revision`, the value log's tail. Nobody waits for the log while
-//! holding one of the last four; readers take none.
+//! Lock order, outermost first: `defragmenting`, `checkpointing`, `table_lock`, a shard's
+//! `structural` (in key order), room in the log's ring, stripes (ascending), a shard's `revision` (in
+//! key order), the value log's tail. Nobody waits for the log while holding one of the last four;
+//! readers take none.
 //!
 //! Invariants:
-//! - the shard table changes only under `checkpointing`, so a checkpoint's shard list and its log
-//!   position belong together;
+//! - the shard table changes only under `table_lock`, together with the log record that says so; a
+//!   checkpoint holds it from its log position to its shard list, so that both belong together;
 //! - after a failed sync nothing is written any more: the log is poisoned.
 
 use std::sync::Arc;
@@ -25,7 +26,8 @@ use crate::options::Visibility;
 use crate::stats::{Counters, IndexStats, State, Stats};
 use crate::store::{Plan, Store};
 use crate::sync::{Held, Stripes, WordIndex};
-use crate::types::{Lsn, Revision};
+use crate::table_state::TableState;
+use crate::types::Lsn;
 use crate::wal::Wal;
 
 /// The parts of an open engine.
@@ -34,10 +36,12 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) stripes: Stripes,
     pub(crate) wal: Wal,
-    /// Held by a checkpoint, and by whatever changes the shard table.
+    /// Held by a checkpoint.
     pub(crate) checkpointing: Mutex<Committed>,
     /// Held by a defragment.
     pub(crate) defragmenting: Mutex<Defragmenting>,
+    /// Held by whatever changes the shard table or the outcomes of operations.
+    pub(crate) table_lock: Mutex<TableState>,
     pub(crate) identity: Mutex<Identity>,
     /// The last committed checkpoint.
     pub(crate) last_checkpoint: Mutex<CheckpointReport>,
@@ -99,7 +103,7 @@ impl Core {
                 instance: shard.instance,
                 range: shard.range.clone(),
                 epoch: shard.epoch,
-                revision: Revision(*shard.revision.lock()),
+                revision: shard.revision.last(),
                 keys: bundle.sorted.live() as u64 + append_entries,
                 append_entries,
                 live_bytes: shard.live_bytes(),

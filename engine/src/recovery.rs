@@ -5,7 +5,7 @@
 //! - what is found is synced before it is relied on: a kill leaves renames and log records in the
 //!   page cache only, and a power cut later must not take back what was served meanwhile;
 //! - replay writes to the value log only above the base, so a crash in it is just another crash;
-//! - every record is routed by its keys, never by the shard that it names.
+//! - every record is routed by its keys, never by the shard that it names: see [`crate::replay`].
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,19 +17,21 @@ use crate::checkpoint::manifest::{MANIFEST, Manifest, ManifestShard};
 use crate::checkpoint::{Committed, highest_attempt, remove_unnamed};
 use crate::core::Core;
 use crate::directory;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::identity::{self, read_whole};
 use crate::index::{Shard, ShardTable, Slot, SortedRegion, decode};
 use crate::io::{Disk, LockFile};
 use crate::jobs::Requests;
 use crate::memory::{Memory, default_budget};
 use crate::options::Options;
+use crate::replay::replay_record;
 use crate::stats::Counters;
-use crate::store::{Planned, Store, escape};
+use crate::store::{Store, escape};
 use crate::sync::Stripes;
-use crate::types::{CheckpointId, InstanceId, KeyRange};
+use crate::table_state::{Operations, TableState};
+use crate::types::CheckpointId;
 use crate::value_log::{Location, ValueLog};
-use crate::wal::{BodyView, OpKind, RecordView, Replay};
+use crate::wal::Replay;
 
 /// Opens or makes a directory and recovers what is there.
 pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
@@ -46,7 +48,11 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
     sync_as_found(&*disk, &manifest)?;
 
     let store = load_store(&disk, options, &manifest)?;
-    let mut next_instance = manifest.next_instance;
+    let mut state = TableState {
+        next_instance: manifest.next_instance,
+        next_shard: manifest.next_shard,
+        operations: Operations::restore(&manifest.operations),
+    };
     let replay = Replay::open(
         Arc::clone(&disk),
         &store.options,
@@ -54,7 +60,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
         manifest.freeze_lsn,
     )?;
     replay.for_each(&mut |record, _end| {
-        replay_record(&store, &record, &mut next_instance).map_err(|error| {
+        replay_record(&store, &record, &mut state).map_err(|error| {
             let what =
                 format!("log record at LSN {} cannot be replayed: {error}", record.start_lsn());
             Error::new(error.kind(), what)
@@ -72,8 +78,6 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
     let last_attempt = highest_attempt(&names).max(manifest.checkpoint);
     let committed = Committed {
         next_attempt: CheckpointId(last_attempt.0 + 1),
-        next_instance,
-        next_shard: manifest.next_shard,
         files: manifest
             .shards
             .iter()
@@ -92,6 +96,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
         wal,
         checkpointing: Mutex::new(committed.clone()),
         defragmenting: Mutex::default(),
+        table_lock: Mutex::new(state),
         identity: Mutex::new(identity),
         last_checkpoint: Mutex::default(),
         requests: Requests::default(),
@@ -138,7 +143,7 @@ pub(crate) fn load_store(
         let capacity = options.append_capacity;
         let dirty = described.file.0 == 0;
         let shard = Shard::new(*id, *instance, *epoch, range.clone(), sorted, capacity, dirty);
-        *shard.revision.lock() = revision.0;
+        shard.revision.raise(*revision);
         shard.count_live(live_bytes, 0);
         shards.push(Arc::new(shard));
     }
@@ -176,67 +181,4 @@ fn load_index(
     }
     drop(entries);
     Ok((sorted, live_bytes))
-}
-
-/// Applies one record of the log.
-fn replay_record(
-    store: &Store,
-    record: &RecordView<'_>,
-    next_instance: &mut InstanceId,
-) -> Result<()> {
-    match record.body() {
-        BodyView::Filler => Ok(()),
-        BodyView::CreateShard(new) => {
-            *next_instance = InstanceId(next_instance.0.max(new.instance.0 + 1));
-            let table = store.table.load_full();
-            if table.shards().iter().any(|shard| shard.instance == new.instance) {
-                return Ok(());
-            }
-            let range = KeyRange::new(new.start, new.end);
-            let capacity = store.options.append_capacity;
-            let empty = SortedRegion::empty();
-            let shard =
-                Shard::new(new.shard, new.instance, new.epoch, range, empty, capacity, true);
-            *shard.revision.lock() = new.revision.0;
-            store.table.store(Arc::new(table.insert(Arc::new(shard))?));
-            Ok(())
-        }
-        BodyView::Write(sections) => {
-            for section in sections {
-                for (revision, op) in (section.first_revision.0..).zip(section.ops()) {
-                    let value = (op.kind == OpKind::Put).then_some(op.value);
-                    replay_op(store, op.key, value, revision)?;
-                }
-            }
-            Ok(())
-        }
-    }
-}
-
-fn replay_op(store: &Store, key: &[u8], value: Option<&[u8]>, revision: u64) -> Result<()> {
-    Store::check_key(key)?;
-    loop {
-        match store.plan(key, value).map_err(not_served_is_damage)? {
-            Planned::Ready(plan) => {
-                let shard = Arc::clone(&plan.shard);
-                store.apply(plan);
-                let mut last = shard.revision.lock();
-                *last = revision.max(*last);
-                return Ok(());
-            }
-            // Nobody else writes, and all that was replayed is durable: merge at once.
-            Planned::Full(shard) => {
-                let _structural = shard.structural.lock();
-                shard.freeze()?;
-                shard.publish_merged(shard.merge_frozen(store.options.bloom), true)?;
-            }
-        }
-    }
-}
-
-fn not_served_is_damage(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::NotServed => Error::new(ErrorKind::Corrupt, error.message()),
-        _ => error,
-    }
 }

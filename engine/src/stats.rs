@@ -49,6 +49,15 @@ counters! {
     reorganizes,
     /// Time in reorganizes, in microseconds.
     reorganize_us,
+    /// Shards split.
+    shard_splits,
+    /// Pairs of shards merged.
+    shard_merges,
+    /// Time in those splits and merges, in microseconds, until durable.
+    shard_changes_us,
+    /// Of that, time from the swap of the shards to the last stripe passed, in microseconds: what a
+    /// writer may have felt.
+    shard_pauses_us,
     /// Checkpoints committed.
     checkpoints,
     /// Checkpoints that failed.

@@ -256,7 +256,7 @@ impl Store {
 }
 
 /// Bytes of the value log that a slot points to.
-fn slot_bytes(slot: Slot) -> u64 {
+pub(crate) fn slot_bytes(slot: Slot) -> u64 {
     match slot {
         Slot::Value(at) => Location(at).allocated(),
         _ => 0,

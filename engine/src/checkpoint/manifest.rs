@@ -9,6 +9,7 @@
 
 use std::path::Path;
 
+use crate::api::OperationOutcome;
 use crate::checkpoint::manifest_rules;
 use crate::error::{Error, Result};
 use crate::types::{CheckpointId, InstanceId, KeyRange, Lsn, Revision, ShardId};
@@ -19,6 +20,9 @@ pub(crate) const MANIFEST: &str = "MANIFEST";
 const MAGIC: [u8; 8] = *b"VMKVMAN\0";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 24;
+/// Outcomes of operations.
+const DONE: u8 = 1;
+const REFUSED: u8 = 2;
 
 /// A committed checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -39,6 +43,8 @@ pub(crate) struct Manifest {
     pub(crate) segments: Vec<SegmentBase>,
     /// The shards, in key order.
     pub(crate) shards: Vec<ManifestShard>,
+    /// How operations on shards ended, oldest first.
+    pub(crate) operations: Vec<(u64, OperationOutcome)>,
 }
 
 /// A shard in a manifest.
@@ -97,6 +103,18 @@ impl Manifest {
             for key in [&shard.range.start, &shard.range.end] {
                 body.extend((key.len() as u16).to_le_bytes());
                 body.extend(key);
+            }
+        }
+        body.extend((self.operations.len() as u32).to_le_bytes());
+        for (operation, outcome) in &self.operations {
+            body.extend(operation.to_le_bytes());
+            match outcome {
+                OperationOutcome::Done => body.push(DONE),
+                OperationOutcome::Refused { reason } => {
+                    body.push(REFUSED);
+                    body.extend((reason.len() as u16).to_le_bytes());
+                    body.extend(reason.as_bytes());
+                }
             }
         }
         let mut file = Vec::with_capacity(HEADER_BYTES + body.len());
@@ -192,6 +210,17 @@ impl Reader<'_> {
                 file: CheckpointId(self.u64()?),
                 range: KeyRange { start: self.key()?, end: self.key()? },
             });
+        }
+        for _ in 0..self.u32()? {
+            let operation = self.u64()?;
+            let outcome = match self.take()? {
+                [DONE] => OperationOutcome::Done,
+                [REFUSED] => {
+                    OperationOutcome::Refused { reason: String::from_utf8(self.key()?).ok()? }
+                }
+                _ => return None,
+            };
+            manifest.operations.push((operation, outcome));
         }
         self.rest.is_empty().then_some(manifest)
     }

@@ -9,11 +9,12 @@ type Rule = fn(&Manifest) -> bool;
 
 /// The first rule that does not hold, as a sentence.
 pub(crate) fn check(manifest: &Manifest) -> Result<(), &'static str> {
-    let rules: [(Rule, &str); 5] = [
+    let rules: [(Rule, &str); 6] = [
         (log_positions_are_ordered, "checkpoint_lsn is above freeze_lsn"),
         (shards_are_ordered_and_disjoint, "shards overlap or are out of order"),
         (instances_are_unique, "an instance is named twice or is not below next_instance"),
         (segments_are_ordered_whole_pages, "segments are out of order or not whole pages"),
+        (operations_have_one_outcome, "an operation has two outcomes, or the number 0"),
         (files_are_of_past_attempts, "a T1 file is of an attempt later than the manifest's"),
     ];
     rules.iter().find(|(holds, _)| !holds(manifest)).map_or(Ok(()), |(_, broken)| Err(broken))
@@ -36,6 +37,12 @@ fn instances_are_unique(manifest: &Manifest) -> bool {
     instances.sort_unstable();
     let below = instances.last().is_none_or(|last| *last < manifest.next_instance);
     below && instances.windows(2).all(|pair| pair[0] < pair[1])
+}
+
+fn operations_have_one_outcome(manifest: &Manifest) -> bool {
+    let mut numbers: Vec<u64> = manifest.operations.iter().map(|(number, _)| *number).collect();
+    numbers.sort_unstable();
+    numbers.first() != Some(&0) && numbers.windows(2).all(|pair| pair[0] < pair[1])
 }
 
 fn segments_are_ordered_whole_pages(manifest: &Manifest) -> bool {

@@ -6,6 +6,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use super::manifest::{Manifest, ManifestShard};
 use super::manifest_rules;
+use crate::api::OperationOutcome;
 use crate::error::ErrorKind;
 use crate::types::{CheckpointId, InstanceId, KeyRange, Lsn, Revision, ShardId};
 use crate::value_log::SegmentBase;
@@ -31,6 +32,10 @@ fn sample() -> Manifest {
             SegmentBase { segment: 4, base_bytes: 4096 },
         ],
         shards: vec![shard(1, b"", b"m"), shard(2, b"m", b"x\xff"), shard(3, b"x\xff", b"")],
+        operations: vec![
+            (7, OperationOutcome::Done),
+            (3, OperationOutcome::Refused { reason: "no".into() }),
+        ],
     }
 }
 
@@ -42,7 +47,7 @@ fn round_trip() {
 
 #[test]
 fn each_rule_is_checked() {
-    let breaks: [fn(&mut Manifest); 7] = [
+    let breaks: [fn(&mut Manifest); 9] = [
         |m| m.checkpoint_lsn = Lsn(8193),
         |m| m.shards[1].range.start = b"l".to_vec(),
         |m| m.shards.swap(0, 1),
@@ -50,6 +55,8 @@ fn each_rule_is_checked() {
         |m| m.next_instance = InstanceId(13),
         |m| m.segments[1].base_bytes = 100,
         |m| m.shards[0].file = CheckpointId(8),
+        |m| m.operations[1].0 = 7,
+        |m| m.operations[1].0 = 0,
     ];
     for (number, damage) in breaks.iter().enumerate() {
         let mut manifest = sample();

@@ -15,17 +15,13 @@ use std::collections::BTreeMap;
 
 pub(crate) use procedure::{highest_attempt, remove_unnamed};
 
-use crate::types::{CheckpointId, InstanceId, ShardId};
+use crate::types::{CheckpointId, InstanceId};
 
 /// What the last checkpoint left and the next one starts from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Committed {
     /// The number that the next attempt takes.
     pub(crate) next_attempt: CheckpointId,
-    /// The next instance that is made here.
-    pub(crate) next_instance: InstanceId,
-    /// The next shard id that the engine makes by itself.
-    pub(crate) next_shard: ShardId,
     /// The T1 file of each instance that has one.
     pub(crate) files: BTreeMap<InstanceId, CheckpointId>,
 }

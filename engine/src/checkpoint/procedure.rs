@@ -2,7 +2,8 @@
 //! reaches back to it; files that no manifest names are removed by the next open.
 //!
 //! 1. `checkpoint_lsn :=` the reserved end of the log; note the value segments that are empty.
-//! 2. Freeze every dirty shard, pass the stripes; `freeze_lsn :=` the reserved end.
+//! 2. Freeze every dirty shard, pass the stripes; `freeze_lsn :=` the reserved end; take the list of
+//!    shards and the outcomes of operations. The table lock is held from 1 to here.
 //! 3. Base lengths := tail, rounded up to a page; pass the stripes; show them to readers.
 //! 4. Wait until `freeze_lsn` is durable.
 //! 5. Sync the value log from where it was last synced.
@@ -66,28 +67,39 @@ impl Core {
     ) -> Result<CheckpointReport> {
         let mut clock = Clock::start();
         let mut report = CheckpointReport { id: attempt, ..CheckpointReport::default() };
+        // So that 2 seldom has to.
+        self.settle_all()?;
         // 1.
+        let state = self.table_lock.lock();
         let checkpoint_lsn = self.wal.appended_lsn();
         report.lsn = checkpoint_lsn;
         let empty_segments = self.store.value_log.empty_segments();
         // 2.
         let table = self.store.table.load_full();
         let mut frozen = Vec::new();
-        for shard in table.shards() {
-            // Waits for one that is busy: its running merge does not count, it began earlier.
-            let structural = shard.structural.lock();
-            if shard.is_dirty() || !committed.files.contains_key(&shard.instance) {
-                shard.freeze()?;
-                frozen.push(Frozen { shard, _structural: structural });
+        let mut freeze = || {
+            for shard in table.shards() {
+                // Waits for one that is busy: its running merge does not count, it began earlier. So
+                // it is with what a split or merge has left frozen since.
+                let structural = shard.structural.lock();
+                self.settle_frozen(shard)?;
+                if shard.is_dirty() || !committed.files.contains_key(&shard.instance) {
+                    shard.freeze()?;
+                    frozen.push(Frozen { shard, _structural: structural });
+                }
             }
-        }
+            Ok(())
+        };
+        let all_frozen = freeze();
+        // Also after a failure: who finds a shard frozen may merge it at once.
         self.stripes.pass();
+        all_frozen?;
         let freeze_lsn = self.wal.appended_lsn();
-        let shards: Vec<(Arc<Shard>, Revision)> = table
-            .shards()
-            .iter()
-            .map(|shard| (Arc::clone(shard), Revision(*shard.revision.lock())))
-            .collect();
+        let shards: Vec<(Arc<Shard>, Revision)> =
+            table.shards().iter().map(|shard| (Arc::clone(shard), shard.revision.last())).collect();
+        let (next_instance, next_shard) = (state.next_instance, state.next_shard);
+        let operations = state.operations.list();
+        drop(state);
         report.freeze_us = clock.lap_us();
         // 3.
         let mark = self.store.value_log.begin_base(&empty_segments);
@@ -103,6 +115,7 @@ impl Core {
         report.sync_values_us = clock.lap_us();
         // 6.
         let mut files = committed.files.clone();
+        files.retain(|instance, _| shards.iter().any(|(shard, _)| shard.instance == *instance));
         let mut merged_shards = Vec::with_capacity(frozen.len());
         for Frozen { shard, _structural } in frozen {
             let _merging = self.memory.begin_merge(shard.load().merge_bytes());
@@ -123,14 +136,15 @@ impl Core {
                 checkpoint: attempt,
                 checkpoint_lsn,
                 freeze_lsn,
-                next_instance: committed.next_instance,
-                next_shard: committed.next_shard,
+                next_instance,
+                next_shard,
                 value_segment_bytes: self.store.options.value_segment_bytes,
                 segments: ValueLog::bases(&mark),
                 shards: shards
                     .iter()
                     .map(|(shard, revision)| describe(shard, *revision, &files))
                     .collect(),
+                operations,
             };
             self.commit(&manifest)
         });
@@ -151,6 +165,17 @@ impl Core {
         Counters::add(&counters.checkpoint_us, report.duration_us);
         self.last_checkpoint.lock().clone_from(&report);
         Ok(report)
+    }
+
+    /// Gives every shard that a split or merge has left frozen regions of its own.
+    fn settle_all(&self) -> Result<()> {
+        for shard in self.store.table.load_full().shards() {
+            if shard.load().frozen.is_some() {
+                let _structural = shard.structural.lock();
+                self.settle_frozen(shard)?;
+            }
+        }
+        Ok(())
     }
 
     fn write_index(

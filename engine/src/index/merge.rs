@@ -28,6 +28,17 @@ pub(crate) fn merge(
     builder.finish()
 }
 
+/// The blocks of two sorted regions as one; all keys of `left` are less than all of `right`.
+pub(crate) fn concatenate(left: &SortedRegion, right: &SortedRegion, bloom: bool) -> SortedRegion {
+    let mut builder = SortedBuilder::new(left.len() + right.len(), bloom);
+    for block in left.blocks().iter().chain(right.blocks()) {
+        // Never refused: no entry is pending between whole blocks.
+        let taken = builder.push_block(block);
+        debug_assert!(taken, "a block was refused");
+    }
+    builder.finish()
+}
+
 /// Adds both regions' live entries within `range` to `builder`, which holds only lesser keys.
 /// A builder made by [`SortedBuilder::new`] may take several pairs in key order.
 pub(crate) fn merge_into(

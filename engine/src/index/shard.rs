@@ -6,17 +6,19 @@
 //! merges. See [the index](super) for why no write is lost.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
 use super::append_region::AppendRegion;
 use super::bundle::Bundle;
-use super::merge::merge;
+use super::merge::{concatenate, merge};
+use super::revision_counter::RevisionCounter;
 use super::sorted_region::SortedRegion;
 use crate::error::{Error, ErrorKind, Result};
-use crate::types::{InstanceId, KeyRange, ShardId};
+use crate::types::{InstanceId, KeyRange, Revision, ShardId};
 
 /// Smallest capacity of an append region (bounded by the option): holds two full batches.
 pub(crate) const MIN_APPEND_CAPACITY: usize = 2 * crate::options::MAX_BATCH_OPERATIONS;
@@ -33,13 +35,22 @@ pub(crate) struct Shard {
     pub(crate) range: KeyRange,
     /// Its regions; load it once per operation.
     pub(crate) bundle: ArcSwap<Bundle>,
-    /// Held by reorganize, checkpoint, split: one structural operation at a time.
+    /// Held by reorganize, checkpoint, split, merge: one structural operation at a time.
     pub(crate) structural: Mutex<()>,
-    /// The last revision handed out.
-    pub(crate) revision: Mutex<u64>,
+    /// Where its revisions come from.
+    pub(crate) revision: RevisionCounter,
+    /// When this copy was made here, or read from the disk.
+    pub(crate) made: Instant,
     /// Bytes that its entries point to. Relaxed: an estimate for triggers; wraps below zero for a
     /// moment at most.
     live_bytes: AtomicU64,
+    /// No split before it holds more than this. Relaxed: only triggers look at them.
+    pub(crate) quiet_bytes: AtomicU64,
+    /// The same for entries.
+    pub(crate) quiet_entries: AtomicU64,
+    /// Other shards have taken its place: nothing structural happens to it any more. Changed and
+    /// read under `structural`.
+    retired: AtomicBool,
     /// Most entries of an append region.
     append_capacity: usize,
 }
@@ -60,6 +71,18 @@ impl Shard {
             active.mark_written();
         }
         let bundle = Bundle { active: Arc::new(active), frozen: None, sorted: Arc::new(sorted) };
+        let revision = RevisionCounter::new(Revision(0));
+        Self::with((id, instance), epoch, range, bundle, revision, append_capacity)
+    }
+
+    fn with(
+        (id, instance): (ShardId, InstanceId),
+        epoch: u64,
+        range: KeyRange,
+        bundle: Bundle,
+        revision: RevisionCounter,
+        append_capacity: usize,
+    ) -> Self {
         Self {
             id,
             instance,
@@ -67,8 +90,12 @@ impl Shard {
             range,
             bundle: ArcSwap::from_pointee(bundle),
             structural: Mutex::new(()),
-            revision: Mutex::new(0),
+            revision,
+            made: Instant::now(),
             live_bytes: AtomicU64::new(0),
+            quiet_bytes: AtomicU64::new(0),
+            quiet_entries: AtomicU64::new(0),
+            retired: AtomicBool::new(false),
             append_capacity,
         }
     }
@@ -82,6 +109,16 @@ impl Shard {
     /// An entry stops pointing to `less` bytes and begins to point to `more`.
     pub(crate) fn count_live(&self, more: u64, less: u64) {
         self.live_bytes.fetch_add(more.wrapping_sub(less), Ordering::Relaxed);
+    }
+
+    /// Other shards have taken its place. The caller holds `structural`.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether other shards have taken its place. The caller holds `structural`.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed)
     }
 
     /// The regions now. Writers call it once, under the key's stripe.
@@ -141,12 +178,12 @@ impl Shard {
     }
 
     /// The shards `[start, key)` and `[key, end)` that take this one's place: empty active regions,
-    /// this shard's active region frozen, its sorted region shared; both dirty. The caller holds
-    /// `structural`, swaps both in with one store of the shard table, passes every stripe, and
-    /// then merges and publishes each.
+    /// this shard's active region frozen, its sorted region shared; both dirty, and counting
+    /// revisions with this one. The caller holds `structural` of all three, swaps both in with one
+    /// store of the shard table, passes every stripe, parts the counters, and then lets somebody
+    /// merge and publish each.
     ///
     /// Fails when the shard is frozen, or `key` does not cut its range in two.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the engine's split comes next"))]
     pub(crate) fn split(
         &self,
         key: &[u8],
@@ -165,7 +202,7 @@ impl Shard {
                 self.range
             )));
         }
-        let child = |(id, instance), range| {
+        let child = |id, range| {
             let capacity = next_capacity(&old.active, self.append_capacity);
             let active = AppendRegion::new(capacity);
             active.mark_written();
@@ -174,23 +211,67 @@ impl Shard {
                 frozen: Some(Arc::clone(&old.active)),
                 sorted: Arc::clone(&old.sorted),
             };
-            Self {
-                id,
-                instance,
-                epoch,
-                range,
-                bundle: ArcSwap::from_pointee(bundle),
-                structural: Mutex::new(()),
-                revision: Mutex::new(*self.revision.lock()),
-                // As if the key halved it; exact again at the next open.
-                live_bytes: AtomicU64::new(self.live_bytes() / 2),
-                append_capacity: self.append_capacity,
-            }
+            Self::with(id, epoch, range, bundle, self.revision.share(), self.append_capacity)
         };
         Ok((
             child(left, KeyRange::new(self.range.start.clone(), key)),
             child(right, KeyRange::new(key, self.range.end.clone())),
         ))
+    }
+
+    /// The shard that takes the place of this one and its right neighbour. The caller holds
+    /// `structural` of all three, lets the counters [unite](RevisionCounter::unite) before it swaps
+    /// the result in with one store of the shard table, passes every stripe, and then lets somebody
+    /// merge and publish it.
+    ///
+    /// # Why no write is lost
+    ///
+    /// The result takes inserts in *this* shard's active region, has the neighbour's active region
+    /// as its frozen one, and both sorted regions, block by block, as its sorted one. It is a
+    /// frozen shard like any other: its writers only insert into the active region, or store in
+    /// it. What is left is the writers that loaded the table before the swap; each holds its
+    /// key's stripe until the pass, so for one key they come before all that see the result:
+    ///
+    /// - in this shard they insert into the region that goes on being active: nothing to do;
+    /// - in the neighbour they insert into what has become the frozen region, as the writers of any
+    ///   frozen shard do until the pass;
+    /// - in either they may change a cell of a sorted region. The blocks are shared, not copied, so
+    ///   the result has the change (only the count of tombstones is another, and the merge that
+    ///   comes counts anew).
+    ///
+    /// Fails when one is frozen, or they are no neighbours.
+    pub(crate) fn merge_with(
+        &self,
+        right: &Self,
+        id: (ShardId, InstanceId),
+        epoch: u64,
+        bloom: bool,
+    ) -> Result<Self> {
+        let (old_left, old_right) = (self.bundle.load_full(), right.bundle.load_full());
+        for (shard, bundle) in [(self, &old_left), (right, &old_right)] {
+            if bundle.frozen.is_some() {
+                return Err(shard.busy("is frozen already"));
+            }
+        }
+        if self.range.end.is_empty() || self.range.end != right.range.start {
+            return Err(Error::invalid(format!(
+                "shard {} {:?} does not begin where shard {} {:?} ends",
+                right.id, right.range, self.id, self.range
+            )));
+        }
+        // A file that has all of it is needed, written or not.
+        old_left.active.mark_written();
+        let bundle = Bundle {
+            active: Arc::clone(&old_left.active),
+            frozen: Some(Arc::clone(&old_right.active)),
+            sorted: Arc::new(concatenate(&old_left.sorted, &old_right.sorted, bloom)),
+        };
+        let range = KeyRange::new(self.range.start.clone(), right.range.end.clone());
+        // Its own when the counters unite.
+        let revision = RevisionCounter::new(Revision(0));
+        let merged = Self::with(id, epoch, range, bundle, revision, self.append_capacity);
+        merged.count_live(self.live_bytes() + right.live_bytes(), 0);
+        Ok(merged)
     }
 
     /// Marks the shard as changed: a checkpoint that had frozen it failed.

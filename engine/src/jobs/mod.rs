@@ -1,11 +1,12 @@
 //! Background work: who asks for it, who decides that it is due, who does it.
 //!
-//! Invariant: requests are bounded (one for each shard, one for the checkpoint) and never block
-//! the writer that makes them.
+//! Invariant: requests are bounded (one of a kind for each shard, one for the checkpoint) and never
+//! block the writer that makes them.
 
 mod requests;
 mod scheduler;
+pub(crate) mod sharding;
 pub(crate) mod triggers;
 
-pub(crate) use requests::{Request, Requests};
+pub(crate) use requests::{Next, Request, Requests};
 pub(crate) use scheduler::Scheduler;

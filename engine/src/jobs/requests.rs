@@ -1,7 +1,7 @@
 //! What writers ask the background threads for.
 //!
 //! Invariant: a request that is still waiting is not queued again, so the queue holds at most one
-//! entry for each shard and one for the checkpoint.
+//! entry of each kind for each shard and one for the checkpoint.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -16,14 +16,27 @@ use crate::types::InstanceId;
 pub(crate) enum Request {
     /// Merge this shard's append region.
     Reorganize(Arc<Shard>),
+    /// Split this shard.
+    Split(Arc<Shard>),
     /// Make a checkpoint.
     Checkpoint,
+}
+
+/// What a background thread gets.
+pub(crate) enum Next {
+    /// This is to be done.
+    Request(Request),
+    /// Nobody has asked for anything in time.
+    Nothing,
+    /// It is to end.
+    Closed,
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Request>,
     shards: HashSet<InstanceId>,
+    splits: HashSet<InstanceId>,
     checkpoint: bool,
     closed: bool,
 }
@@ -45,6 +58,15 @@ impl Requests {
         }
     }
 
+    /// Asks for a split, unless one of this shard is waiting already.
+    pub(crate) fn split(&self, shard: &Arc<Shard>) {
+        let mut queue = self.queue.lock();
+        if !queue.closed && queue.splits.insert(shard.instance) {
+            queue.waiting.push_back(Request::Split(Arc::clone(shard)));
+            self.changed.notify_one();
+        }
+    }
+
     /// Asks for a checkpoint, unless one is waiting already.
     pub(crate) fn checkpoint(&self) {
         let mut queue = self.queue.lock();
@@ -54,23 +76,28 @@ impl Requests {
         }
     }
 
-    /// The next request; blocks for one, `None` once closed.
-    pub(crate) fn next(&self) -> Option<Request> {
+    /// The next request; blocks for one until `until`.
+    pub(crate) fn next(&self, until: Instant) -> Next {
         let mut queue = self.queue.lock();
         loop {
             if queue.closed {
-                return None;
+                return Next::Closed;
             }
             if let Some(request) = queue.waiting.pop_front() {
                 match &request {
                     Request::Reorganize(shard) => {
                         queue.shards.remove(&shard.instance);
                     }
+                    Request::Split(shard) => {
+                        queue.splits.remove(&shard.instance);
+                    }
                     Request::Checkpoint => queue.checkpoint = false,
                 }
-                return Some(request);
+                return Next::Request(request);
             }
-            self.changed.wait(&mut queue);
+            if self.changed.wait_until(&mut queue, until).timed_out() {
+                return if queue.closed { Next::Closed } else { Next::Nothing };
+            }
         }
     }
 

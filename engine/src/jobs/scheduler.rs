@@ -5,17 +5,20 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::jobs::Request;
 use crate::jobs::triggers::Reorganize;
+use crate::jobs::{Next, Request};
 use crate::stats::Counters;
 
 /// How long a thread rests after a failed job. The next write asks again at once, and what failed
 /// (a full disk) seldom heals within a moment.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// How often a thread looks for neighbours to merge.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(5);
 
 /// The running threads.
 pub(crate) struct Scheduler {
@@ -58,27 +61,54 @@ impl Drop for Scheduler {
 }
 
 fn run(core: &Core) {
-    while let Some(request) = core.requests.next() {
-        let (job, result) = match request {
-            Request::Reorganize(shard) => {
-                // A write that waited for room may have done it meanwhile.
-                let due = core.reorganize_is_due(&shard.load());
-                let result = match due {
-                    None => Ok(()),
-                    Some(Reorganize::Filling) => core.reorganize_shard(&shard, 1),
-                    Some(Reorganize::Scanned | Reorganize::Memory) => {
-                        Counters::add(&core.store.counters.reorganizes_early, 1);
-                        // Also without recent entries: what it gains may be tombstones.
-                        core.reorganize_shard(&shard, 0)
-                    }
-                };
-                ("reorganize", result)
-            }
-            Request::Checkpoint => ("checkpoint", core.checkpoint().map(drop)),
+    let mut look_at = Instant::now() + BETWEEN_LOOKS;
+    loop {
+        let (job, result) = match core.requests.next(look_at) {
+            Next::Closed => return,
+            Next::Request(request) => execute(core, request),
+            Next::Nothing => ("nothing", Ok(())),
         };
-        if let Err(error) = result {
-            tracing::warn!(job, %error, "a background job failed");
-            core.requests.pause(AFTER_FAILURE);
+        rest_after_failure(core, job, result);
+        if Instant::now() >= look_at {
+            let merged = core.merge_if_due();
+            let more = matches!(merged, Ok(true));
+            rest_after_failure(core, "merge of shards", merged.map(drop));
+            look_at = Instant::now() + if more { Duration::ZERO } else { BETWEEN_LOOKS };
         }
+    }
+}
+
+fn execute(core: &Core, request: Request) -> (&'static str, Result<()>) {
+    match request {
+        Request::Reorganize(shard) => {
+            // A write that waited for room may have done it meanwhile.
+            let (due, is_left_frozen) = {
+                let bundle = shard.load();
+                (core.reorganize_is_due(&bundle), bundle.frozen.is_some())
+            };
+            let result = match due {
+                None if is_left_frozen => core.reorganize_shard(&shard, usize::MAX),
+                None => Ok(()),
+                Some(Reorganize::Filling) => core.reorganize_shard(&shard, 1),
+                Some(Reorganize::Scanned | Reorganize::Memory) => {
+                    Counters::add(&core.store.counters.reorganizes_early, 1);
+                    // Also without recent entries: what it gains may be tombstones.
+                    core.reorganize_shard(&shard, 0)
+                }
+            };
+            if core.split_is_due(&shard) {
+                core.requests.split(&shard);
+            }
+            ("reorganize", result)
+        }
+        Request::Split(shard) => ("split", core.split_if_due(&shard)),
+        Request::Checkpoint => ("checkpoint", core.checkpoint().map(drop)),
+    }
+}
+
+fn rest_after_failure(core: &Core, job: &str, result: Result<()>) {
+    if let Err(error) = result {
+        tracing::warn!(job, %error, "a background job failed");
+        core.requests.pause(AFTER_FAILURE);
     }
 }

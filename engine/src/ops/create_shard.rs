@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::index::{Shard, SortedRegion};
-use crate::types::{InstanceId, KeyRange, Revision, ShardId};
+use crate::types::{KeyRange, Revision, ShardId};
 use crate::wal::{Body, Record, RequestId};
 
 impl Core {
@@ -22,7 +22,7 @@ impl Core {
                 return Err(Error::invalid(format!("a bound of shard {id} is too long")));
             }
         }
-        let mut committed = self.checkpointing.lock();
+        let mut state = self.table_lock.lock();
         self.check_writable()?;
         let table = self.store.table.load_full();
         if let Some(shard) = table.covering(range).first() {
@@ -36,7 +36,7 @@ impl Core {
         if table.get(id).is_some() {
             return Err(Error::invalid(format!("shard {id} exists with another range")));
         }
-        let instance = committed.next_instance;
+        let instance = state.next_instance;
         let body = Body::CreateShard {
             shard: id,
             instance,
@@ -48,7 +48,7 @@ impl Core {
         let record = Record { body, request: RequestId::default() };
         let permit = self.wal.acquire(record.encoded_len())?;
         let end = self.wal.reserve(permit).publish(&record);
-        committed.next_instance = InstanceId(instance.0 + 1);
+        state.saw(id, instance);
         self.wal.wait(end)?;
         let capacity = self.store.options.append_capacity;
         let empty = SortedRegion::empty();

@@ -3,12 +3,15 @@
 //! Invariant: a write applies, then logs, all under its stripes; it is acknowledged by whoever
 //! waits for the LSN that it returns.
 
+mod change_table;
 mod checksum;
 mod create_shard;
 pub(crate) mod defragment;
 mod delete_range;
 mod get;
 mod group;
+mod merge;
+mod policy;
 mod reorganize;
 #[cfg(test)]
 mod reorganize_test;

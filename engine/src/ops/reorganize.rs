@@ -34,10 +34,15 @@ impl Core {
         }
     }
 
-    /// Merges a shard whose append region has at least `min_entries`.
+    /// Merges a shard whose append region has at least `min_entries`, or that was left frozen. A
+    /// shard whose place others have taken is left alone.
     pub(crate) fn reorganize_shard(&self, shard: &Shard, min_entries: usize) -> Result<()> {
         let _structural = shard.structural.lock();
+        if shard.is_retired() {
+            return Ok(());
+        }
         self.check_writable()?;
+        self.settle_frozen(shard)?;
         if shard.load().active.len() < min_entries {
             return Ok(());
         }
@@ -113,6 +118,9 @@ impl Core {
         }
         if self.reorganize_is_due(&bundle).is_some() {
             self.requests.reorganize(shard);
+        }
+        if self.split_is_due(shard) {
+            self.requests.split(shard);
         }
         let log_bytes = self.wal.bytes_since_checkpoint();
         let tail_bytes = self.store.value_log.tail_bytes_since_base();

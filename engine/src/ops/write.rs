@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::api::{Condition, Written};
 use crate::core::Core;
 use crate::error::Result;
-use crate::index::{Shard, Slot};
+use crate::index::{RevisionCounter, Shard, Slot};
 use crate::ops::group::op;
 use crate::stats::Counters;
 use crate::store::{Planned, Store};
@@ -108,21 +108,19 @@ impl Core {
     pub(crate) fn log(&self, mut permit: Permit<'_>, parts: &[(&Shard, &[Op<'_>])]) -> Lsn {
         let ops: SmallVec<[&[Op<'_>]; 1]> = parts.iter().map(|(_, ops)| *ops).collect();
         permit.shrink(record_bytes(&ops));
-        // A shard's revisions are in log order: its lock is held over both counters. Parts are in
-        // key order, so two batches take the locks in the same order.
-        let mut counters: SmallVec<[_; 1]> =
-            parts.iter().map(|(shard, _)| shard.revision.lock()).collect();
-        let reservation = self.wal.reserve(permit);
-        let sections: SmallVec<[Section<'_>; 1]> = parts
-            .iter()
-            .zip(&mut counters)
-            .map(|((shard, ops), counter)| {
-                let first = **counter + 1;
-                **counter += ops.len() as u64;
-                Section { instance: shard.instance, first_revision: Revision(first), ops }
-            })
-            .collect();
-        drop(counters);
+        // A shard's revisions are in log order: its counter is held while both are taken. Parts are
+        // in key order, so two batches take the locks in the same order.
+        let counters: SmallVec<[&RevisionCounter; 1]> =
+            parts.iter().map(|(shard, _)| &shard.revision).collect();
+        let (reservation, sections) = RevisionCounter::lock_all(&counters, |mut counters| {
+            let reservation = self.wal.reserve(permit);
+            let mut sections: SmallVec<[Section<'_>; 1]> = SmallVec::new();
+            for (number, (shard, ops)) in parts.iter().enumerate() {
+                let first_revision = counters.take(number, ops.len() as u64);
+                sections.push(Section { instance: shard.instance, first_revision, ops });
+            }
+            (reservation, sections)
+        });
         reservation.publish(&Record { body: Body::Write(&sections), request: RequestId::default() })
     }
 }

@@ -4,6 +4,7 @@ use super::decode::{BodyView, RecordView};
 use super::encode::{Body, Op, Record, Section};
 use super::record::{HEADER_BYTES, Header, RequestId, len_of_first_word};
 use super::segment::{HeaderState, SegmentHeader, parse_name};
+use super::shard_records::{Merge, Split};
 use crate::io::testing::SeededRandom;
 use crate::types::{InstanceId, Revision, ShardId};
 
@@ -98,6 +99,39 @@ fn shards_and_fillers_come_back_as_they_were() {
     assert!(matches!(RecordView::parse(&bytes).unwrap().body(), BodyView::Filler));
 }
 
+fn shard_bodies() -> [Body<'static>; 4] {
+    let copied = |n| (ShardId(n), InstanceId(n + 100));
+    let (left, right, epoch, revision) = (copied(2), copied(3), 4, Revision(5));
+    let split =
+        Split { operation: 9, parent: copied(1), left, right, epoch, revision, key: b"key" };
+    let merge = Merge { operation: 9, left, right, merged: copied(1), epoch, revision };
+    [
+        Body::Split(split),
+        Body::Merge(merge),
+        Body::RefuseOperation { operation: 9, reason: "not now" },
+        Body::ForgetOperation { operation: 9 },
+    ]
+}
+
+#[test]
+fn changes_of_shards_come_back_as_they_were() {
+    for body in shard_bodies() {
+        let bytes = encode(&Record { body, request: RequestId::default() }, 0, 0, 1);
+        let view = RecordView::parse(&bytes).unwrap();
+        let read = match view.body() {
+            BodyView::Split(split) => Body::Split(split),
+            BodyView::Merge(merge) => Body::Merge(merge),
+            BodyView::RefuseOperation { operation, reason } => {
+                Body::RefuseOperation { operation, reason }
+            }
+            BodyView::ForgetOperation { operation } => Body::ForgetOperation { operation },
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(read, body);
+        assert!(RecordView::knows_kind(bytes[4]));
+    }
+}
+
 /// The format may never change without a new version: these bytes are what version 1 writes.
 #[test]
 fn the_format_is_what_it_was() {
@@ -139,11 +173,15 @@ fn mutated_records_neither_panic_nor_lie_about_lengths() {
         end: b"to",
     };
     let create = Record { body: create, request: RequestId::default() };
-    let originals = [encode(&write, 0, 0, 1), encode(&create, 0, 0, 1)];
+    let mut originals = vec![encode(&write, 0, 0, 1), encode(&create, 0, 0, 1)];
+    originals.extend(
+        shard_bodies().map(|body| encode(&Record { body, request: RequestId::default() }, 0, 0, 1)),
+    );
     let (mut good, mut bad) = (0_u64, 0_u64);
     let mut bytes = Vec::new();
     for _ in 0..1_000_000 {
-        bytes.clone_from(&originals[usize::from(random.below(4) == 0)]);
+        let which = if random.below(2) == 0 { 0 } else { random.below(originals.len() as u64) };
+        bytes.clone_from(&originals[which as usize]);
         for _ in 0..=random.below(4) {
             let at = random.below(bytes.len() as u64) as usize;
             match random.below(4) {

@@ -4,9 +4,10 @@
 //! iterators behind it neither fail nor panic; on bytes that were not checked they end early.
 
 use super::record::{
-    Cursor, Header, KIND_CREATE_SHARD, KIND_FILLER, KIND_WRITE, OP_FLAG_EXPIRY, OpKind,
-    PREFIX_BYTES, RequestId,
+    Cursor, Header, KIND_CREATE_SHARD, KIND_FILLER, KIND_FORGET_OPERATION, KIND_MERGE,
+    KIND_REFUSE_OPERATION, KIND_SPLIT, KIND_WRITE, OP_FLAG_EXPIRY, OpKind, PREFIX_BYTES, RequestId,
 };
+use super::shard_records::{Merge, Split, take_refusal};
 use crate::types::{InstanceId, Lsn, Revision, ShardId};
 
 /// Why a record with valid checksums cannot be used.
@@ -38,6 +39,22 @@ pub(crate) enum BodyView<'a> {
     Filler,
     /// A shard exists from here on.
     CreateShard(CreateShardView<'a>),
+    /// A shard was cut in two.
+    Split(Split<'a>),
+    /// Two shards became one.
+    Merge(Merge),
+    /// An operation on shards will never be executed here.
+    RefuseOperation {
+        /// The operation.
+        operation: u64,
+        /// Why.
+        reason: &'a str,
+    },
+    /// Nobody will ask for this operation again.
+    ForgetOperation {
+        /// The operation.
+        operation: u64,
+    },
 }
 
 /// The body of a create-shard record; see [`Body::CreateShard`](super::Body::CreateShard).
@@ -80,6 +97,22 @@ impl<'a> RecordView<'a> {
                 CreateShardView::take(&mut cursor)
                     .ok_or(BadRecord::Malformed("a create-shard record is too short"))?,
             ),
+            KIND_SPLIT => BodyView::Split(
+                Split::take(&mut cursor).ok_or(BadRecord::Malformed("a split is too short"))?,
+            ),
+            KIND_MERGE => BodyView::Merge(
+                Merge::take(&mut cursor).ok_or(BadRecord::Malformed("a merge is too short"))?,
+            ),
+            KIND_REFUSE_OPERATION => {
+                let (operation, reason) = take_refusal(&mut cursor)
+                    .ok_or(BadRecord::Malformed("a refusal is too short, or no UTF-8"))?;
+                BodyView::RefuseOperation { operation, reason }
+            }
+            KIND_FORGET_OPERATION => BodyView::ForgetOperation {
+                operation: cursor
+                    .u64()
+                    .ok_or(BadRecord::Malformed("a forgotten operation is too short"))?,
+            },
             _ => return Err(BadRecord::Newer("a kind of record")),
         };
         Ok(Self { lsn: header.lsn, base: header.base, request, body })
@@ -87,7 +120,16 @@ impl<'a> RecordView<'a> {
 
     /// Whether a record of this kind can be read at all.
     pub(super) fn knows_kind(kind: u8) -> bool {
-        matches!(kind, KIND_WRITE | KIND_FILLER | KIND_CREATE_SHARD)
+        matches!(
+            kind,
+            KIND_WRITE
+                | KIND_FILLER
+                | KIND_CREATE_SHARD
+                | KIND_SPLIT
+                | KIND_MERGE
+                | KIND_REFUSE_OPERATION
+                | KIND_FORGET_OPERATION
+        )
     }
 
     /// Where the record starts.

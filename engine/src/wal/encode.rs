@@ -7,15 +7,17 @@
 //!   \[expiry_ms u64\], key, value; operation `i` has revision `first_revision + i`.
 //!
 //! A create-shard body: shard u64, instance u64, epoch u64, revision u64, start_len u16, end_len
-//! u16, reserved u32, start, end.
+//! u16, reserved u32, start, end. The other bodies: `shard_records`.
 //!
 //! Invariant: what [`Record::encode_body`] writes has the length that [`Record::encoded_len`]
 //! gave, whatever the revisions are: they are assigned in between.
 
 use super::record::{
-    CREATE_SHARD_BYTES, KIND_CREATE_SHARD, KIND_FILLER, KIND_WRITE, OP_BYTES, OP_FLAG_EXPIRY,
-    OpKind, PREFIX_BYTES, RequestId, SECTION_BYTES, first_word, padded,
+    CREATE_SHARD_BYTES, KIND_CREATE_SHARD, KIND_FILLER, KIND_FORGET_OPERATION, KIND_MERGE,
+    KIND_REFUSE_OPERATION, KIND_SPLIT, KIND_WRITE, OP_BYTES, OP_FLAG_EXPIRY, OpKind, PREFIX_BYTES,
+    RequestId, SECTION_BYTES, first_word, padded,
 };
+use super::shard_records::{Merge, Split, encode_refusal, refusal_len};
 use crate::types::{InstanceId, Revision, ShardId};
 
 /// One operation of a write.
@@ -82,6 +84,22 @@ pub(crate) enum Body<'a> {
         /// The first key beyond its range; empty = unbounded.
         end: &'a [u8],
     },
+    /// A shard was cut in two.
+    Split(Split<'a>),
+    /// Two shards became one.
+    Merge(Merge),
+    /// An operation on shards will never be executed here.
+    RefuseOperation {
+        /// The operation.
+        operation: u64,
+        /// Why; at most 65,535 bytes.
+        reason: &'a str,
+    },
+    /// Nobody will ask for this operation again.
+    ForgetOperation {
+        /// The operation.
+        operation: u64,
+    },
 }
 
 /// A record to append.
@@ -114,6 +132,10 @@ impl Record<'_> {
                 .sum(),
             Body::Filler => 0,
             Body::CreateShard { start, end, .. } => CREATE_SHARD_BYTES + start.len() + end.len(),
+            Body::Split(split) => split.encoded_len(),
+            Body::Merge(_) => Merge::ENCODED_LEN,
+            Body::RefuseOperation { reason, .. } => refusal_len(reason),
+            Body::ForgetOperation { .. } => 8,
         };
         padded(PREFIX_BYTES + body)
     }
@@ -124,6 +146,10 @@ impl Record<'_> {
             Body::Write(sections) => first_word(len, KIND_WRITE, sections.len()),
             Body::Filler => first_word(len, KIND_FILLER, 0),
             Body::CreateShard { .. } => first_word(len, KIND_CREATE_SHARD, 0),
+            Body::Split(_) => first_word(len, KIND_SPLIT, 0),
+            Body::Merge(_) => first_word(len, KIND_MERGE, 0),
+            Body::RefuseOperation { .. } => first_word(len, KIND_REFUSE_OPERATION, 0),
+            Body::ForgetOperation { .. } => first_word(len, KIND_FORGET_OPERATION, 0),
         }
     }
 
@@ -150,6 +176,10 @@ impl Record<'_> {
                 sink.put(start);
                 sink.put(end);
             }
+            Body::Split(split) => split.encode(sink),
+            Body::Merge(merge) => merge.encode(sink),
+            Body::RefuseOperation { operation, reason } => encode_refusal(operation, reason, sink),
+            Body::ForgetOperation { operation } => put_words(sink, &[operation]),
         }
     }
 }

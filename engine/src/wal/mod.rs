@@ -17,7 +17,8 @@
 //!
 //! `record` framing and checksums, `encode`, `decode` bodies, `segment` files and their header
 //! `ring` memory, `space` waiting for it, `room` the same on the disk, `reservation` permit,
-//! reserve, publish, `parker`, `flusher` the thread, `commit` waiters, `retention` live and free
+//! reserve, publish, `shard_records`
+//! splits and merges, `parker`, `flusher` the thread, `commit` waiters, `retention` live and free
 //! segments, `reader` streaming, `walk` the torn-tail rule, `replay`, `reopen` recovery,
 //! `inspect` reading only, `repair` giving up the end of a damaged log.
 
@@ -37,6 +38,7 @@ mod retention;
 mod ring;
 mod room;
 mod segment;
+mod shard_records;
 mod space;
 mod walk;
 
@@ -80,6 +82,7 @@ pub(crate) use repair::DamagedLog;
 pub use repair::Dropped;
 pub(crate) use replay::Replay;
 pub(crate) use reservation::{Permit, Reservation};
+pub(crate) use shard_records::{Merge, Split};
 
 /// The folder of the segments, below the engine's directory.
 pub(crate) const WAL_FOLDER: &str = "wal";

@@ -5,7 +5,7 @@
 //! | bytes | field | written by |
 //! |---|---|---|
 //! | 0..4 | `len` of the whole record, padding included | appender |
-//! | 4 | kind (1 write, 2 filler, 3 create shard; 16.. reserved for shard operations) | appender |
+//! | 4 | kind (1 write, 2 filler, 3 create shard, 16 to 19 see `shard_records`) | appender |
 //! | 5 | flags (0) | appender |
 //! | 6..8 | sections of a write | appender |
 //! | 8..16 | the record's LSN: its start | appender |
@@ -31,6 +31,10 @@ pub(super) const MAX_RECORD_BYTES: usize = 1 << 30;
 pub(super) const KIND_WRITE: u8 = 1;
 pub(super) const KIND_FILLER: u8 = 2;
 pub(super) const KIND_CREATE_SHARD: u8 = 3;
+pub(super) const KIND_SPLIT: u8 = 16;
+pub(super) const KIND_MERGE: u8 = 17;
+pub(super) const KIND_REFUSE_OPERATION: u8 = 18;
+pub(super) const KIND_FORGET_OPERATION: u8 = 19;
 
 /// Bytes of a section's fixed part.
 pub(super) const SECTION_BYTES: usize = 24;

@@ -230,7 +230,7 @@ fn newer_versions_are_refused_and_nothing_is_changed() {
     let mut bytes = vec![0; 32];
     file.read_exact_at(&mut bytes, offset).unwrap();
     let record = super::record::Header::decode(&bytes).unwrap();
-    let unknown = super::record::Header { kind: 16, ..record };
+    let unknown = super::record::Header { kind: 255, ..record };
     file.write_all_at(&unknown.encode(header.salt), offset).unwrap();
     let error = bench.refused(0, 0);
     assert_eq!(error.kind(), ErrorKind::Foreign);

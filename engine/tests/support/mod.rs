@@ -101,6 +101,11 @@ impl Bench {
         Self { dir, crash, disk, engine, options, images: AtomicUsize::new(0) }
     }
 
+    /// Where the files are.
+    pub(crate) fn crash_root(&self) -> &std::path::Path {
+        vmemkv_engine::io::Disk::root(&*self.crash)
+    }
+
     /// A folder name that is not used yet.
     pub(crate) fn fresh(&self) -> std::path::PathBuf {
         self.dir.path().join(self.images.fetch_add(1, Ordering::Relaxed).to_string())

@@ -1,0 +1,181 @@
+//! Which shards to split and merge, as the rules in [`jobs::sharding`](crate::jobs::sharding) say.
+//!
+//! Invariants: a write costs no more than a look at two numbers; a shard that cannot be split is
+//! left alone until it has grown.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::api::SplitCandidate;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::index::{RangeIter, Shard, Slot};
+use crate::jobs::sharding::{self, Size};
+use crate::ops::merge::MergePlan;
+use crate::ops::split::SplitPlan;
+use crate::options::Sharding;
+use crate::store::slot_bytes;
+use crate::types::ShardId;
+
+/// A key to split at, and about how many bytes lie before it.
+struct Cut {
+    key: Vec<u8>,
+    bytes_before: u64,
+}
+
+impl Core {
+    /// See [`Engine::split_key`](crate::Engine::split_key).
+    pub(crate) fn split_key(&self, id: ShardId) -> Result<Option<Vec<u8>>> {
+        let shard = self.store.table.load().get(id).cloned();
+        let missing = || Error::invalid(format!("shard_id {id} is not on this node"));
+        Ok(find_cut(&*shard.ok_or_else(missing)?).map(|cut| cut.key))
+    }
+
+    /// See [`Engine::split_candidates`](crate::Engine::split_candidates).
+    pub(crate) fn split_candidates(&self) -> Vec<SplitCandidate> {
+        let due = |shard: &&Arc<Shard>| self.is_too_large(shard);
+        let candidate = |shard: &Arc<Shard>| {
+            let Size { bytes, entries } = size_of(shard);
+            let key = find_cut(shard)?.key;
+            Some(SplitCandidate { shard: shard.id, bytes, entries, key })
+        };
+        let table = self.store.table.load_full();
+        table.shards().iter().filter(due).filter_map(candidate).collect()
+    }
+
+    /// Whether a shard has outgrown the limits, and what is known of its size is its own.
+    pub(crate) fn is_too_large(&self, shard: &Shard) -> bool {
+        // What is frozen may be shared with the other half of a split: counted too high.
+        sharding::is_too_large(size_of(shard), self.max_size()) && shard.load().frozen.is_none()
+    }
+
+    /// Whether the engine itself should split a shard now.
+    pub(crate) fn split_is_due(&self, shard: &Shard) -> bool {
+        let quiet = Size {
+            bytes: shard.quiet_bytes.load(Ordering::Relaxed),
+            entries: shard.quiet_entries.load(Ordering::Relaxed),
+        };
+        matches!(self.store.options.sharding, Sharding::Alone { .. })
+            && sharding::split_is_due(size_of(shard), self.max_size(), quiet)
+            && shard.load().frozen.is_none()
+    }
+
+    /// Splits a shard, if that is still due.
+    pub(crate) fn split_if_due(&self, shard: &Arc<Shard>) -> Result<()> {
+        {
+            let _structural = shard.structural.lock();
+            if shard.is_retired() {
+                return Ok(());
+            }
+            self.settle_frozen(shard)?;
+        }
+        if !self.split_is_due(shard) {
+            return Ok(());
+        }
+        let Some(cut) = find_cut(shard) else {
+            let quiet = sharding::quiet_after_refusal(size_of(shard));
+            shard.quiet_bytes.store(quiet.bytes, Ordering::Relaxed);
+            shard.quiet_entries.store(quiet.entries, Ordering::Relaxed);
+            return Ok(());
+        };
+        let plan =
+            SplitPlan { operation: 0, key: &cut.key, given: None, left_bytes: cut.bytes_before };
+        match self.split_at(shard.id, &plan) {
+            // Somebody else has split it meanwhile.
+            Err(_) if self.store.table.load().get(shard.id).is_none() => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
+    /// Merges the first two neighbours that are small and old enough; whether there were such.
+    pub(crate) fn merge_if_due(&self) -> Result<bool> {
+        let options = &self.store.options;
+        if !matches!(options.sharding, Sharding::Alone { .. }) {
+            return Ok(false);
+        }
+        let table = self.store.table.load_full();
+        let due = table.shards().windows(2).find(|pair| {
+            let age = pair[0].made.elapsed().min(pair[1].made.elapsed());
+            let settled = pair.iter().all(|shard| shard.load().frozen.is_none());
+            settled
+                && pair[0].range.end == pair[1].range.start
+                && age >= options.shard_merge_after
+                && sharding::are_small(size_of(&pair[0]), size_of(&pair[1]), self.max_size())
+        });
+        let Some(pair) = due else { return Ok(false) };
+        let plan = MergePlan { operation: 0, given: None };
+        self.merge_neighbours(pair[0].id, pair[1].id, &plan)?;
+        Ok(true)
+    }
+
+    /// Asks for the merge that gives a shard regions of its own.
+    pub(super) fn settle_soon(&self, shard: &Arc<Shard>) {
+        if self.store.options.background {
+            self.requests.reorganize(shard);
+        }
+    }
+
+    fn max_size(&self) -> Size {
+        let options = &self.store.options;
+        Size { bytes: options.shard_max_bytes, entries: options.shard_max_entries }
+    }
+}
+
+/// What a shard holds, about.
+fn size_of(shard: &Shard) -> Size {
+    let bundle = shard.load();
+    let entries = (bundle.sorted.live() + bundle.append_entries()) as u64;
+    Size { bytes: shard.live_bytes(), entries }
+}
+
+/// What an entry counts for when bytes are halved: what it points to, and its place in the index,
+/// so that keys without values are halved too.
+fn weight(key: &[u8], slot: Slot) -> u64 {
+    match slot {
+        Slot::Tombstone => 0,
+        slot => slot_bytes(slot) + key.len() as u64 + 16,
+    }
+}
+
+/// The key that halves a shard; `None` if it has less than two.
+fn find_cut(shard: &Shard) -> Option<Cut> {
+    let bundle = shard.load();
+    let walk = |visit: &mut dyn FnMut(&[u8], Slot) -> bool| {
+        let mut entries = RangeIter::new(&bundle, shard.range.clone(), false);
+        while let Some(item) = entries.next() {
+            let slot = item.entry.decode();
+            if !matches!(slot, Slot::Tombstone) && !visit(item.key, slot) {
+                break;
+            }
+        }
+    };
+    let mut total = 0;
+    walk(&mut |key, slot| {
+        total += weight(key, slot);
+        true
+    });
+    let (mut weight_before, mut bytes_before) = (0, 0);
+    let mut last: Vec<u8> = Vec::new();
+    let mut cut = None;
+    walk(&mut |key, slot| {
+        if !last.is_empty() {
+            // Kept up to the last key: a huge one at the end is cut off.
+            cut = Some(Cut { key: separator(&last, key), bytes_before });
+        }
+        if cut.is_some() && 2 * weight_before >= total {
+            return false;
+        }
+        weight_before += weight(key, slot);
+        bytes_before += slot_bytes(slot);
+        last.clear();
+        last.extend_from_slice(key);
+        true
+    });
+    cut
+}
+
+/// The shortest key that is above `before` and not above `key`.
+fn separator(before: &[u8], key: &[u8]) -> Vec<u8> {
+    let common = before.iter().zip(key).take_while(|(a, b)| a == b).count();
+    key[..key.len().min(common + 1)].to_vec()
+}

@@ -1,0 +1,164 @@
+//! What each record of the log does to index and value log when a directory is opened.
+//!
+//! Invariants: replaying what the checkpoint has already changes nothing; a write goes to the shard
+//! that holds its key now, whatever shard it names; nobody else works with the store meanwhile.
+
+use std::sync::Arc;
+
+use crate::api::OperationOutcome;
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::{RevisionCounter, Shard, ShardTable, SortedRegion};
+use crate::store::{Planned, Store, slot_bytes};
+use crate::table_state::TableState;
+use crate::types::{InstanceId, KeyRange, Revision};
+use crate::wal::{BodyView, Merge, OpKind, RecordView, Split};
+
+/// Applies one record.
+pub(crate) fn replay_record(
+    store: &Store,
+    record: &RecordView<'_>,
+    state: &mut TableState,
+) -> Result<()> {
+    let done = |state: &mut TableState, operation| {
+        // What is replayed is durable before anybody asks.
+        state.operations.end(operation, OperationOutcome::Done, record.start_lsn());
+    };
+    match record.body() {
+        BodyView::Filler => Ok(()),
+        BodyView::CreateShard(new) => {
+            state.saw(new.shard, new.instance);
+            let table = store.table.load_full();
+            if table.shards().iter().any(|shard| shard.instance == new.instance) {
+                return Ok(());
+            }
+            let range = KeyRange::new(new.start, new.end);
+            let capacity = store.options.append_capacity;
+            let empty = SortedRegion::empty();
+            let shard =
+                Shard::new(new.shard, new.instance, new.epoch, range, empty, capacity, true);
+            shard.revision.raise(new.revision);
+            store.table.store(Arc::new(table.insert(Arc::new(shard))?));
+            Ok(())
+        }
+        BodyView::Split(split) => {
+            replay_split(store, &split, state)?;
+            done(state, split.operation);
+            Ok(())
+        }
+        BodyView::Merge(merge) => {
+            replay_merge(store, &merge, state)?;
+            done(state, merge.operation);
+            Ok(())
+        }
+        BodyView::RefuseOperation { operation, reason } => {
+            let outcome = OperationOutcome::Refused { reason: reason.to_owned() };
+            state.operations.end(operation, outcome, record.start_lsn());
+            Ok(())
+        }
+        BodyView::ForgetOperation { operation } => {
+            state.operations.forget(operation);
+            Ok(())
+        }
+        BodyView::Write(sections) => {
+            for section in sections {
+                for (revision, op) in (section.first_revision.0..).zip(section.ops()) {
+                    let value = (op.kind == OpKind::Put).then_some(op.value);
+                    replay_op(store, op.key, value, revision)?;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+fn replay_op(store: &Store, key: &[u8], value: Option<&[u8]>, revision: u64) -> Result<()> {
+    Store::check_key(key)?;
+    loop {
+        match store.plan(key, value).map_err(not_served_is_damage)? {
+            Planned::Ready(plan) => {
+                let shard = Arc::clone(&plan.shard);
+                store.apply(plan);
+                shard.revision.raise(Revision(revision));
+                return Ok(());
+            }
+            // Nobody else writes, and all that was replayed is durable: merge at once.
+            Planned::Full(shard) => {
+                let _structural = shard.structural.lock();
+                shard.freeze()?;
+                shard.publish_merged(shard.merge_frozen(store.options.bloom), true)?;
+            }
+        }
+    }
+}
+
+/// The shard with this instance.
+fn find(table: &ShardTable, instance: InstanceId) -> Option<Arc<Shard>> {
+    table.shards().iter().find(|shard| shard.instance == instance).cloned()
+}
+
+/// Gives a shard that nobody sees yet regions of its own.
+fn settle(store: &Store, shard: &Shard) -> Result<()> {
+    let merged = shard.merge_frozen(store.options.bloom);
+    let mut bytes = 0;
+    let mut entries = merged.cursor();
+    entries.seek_first();
+    while let Some(cell) = entries.cell() {
+        bytes += slot_bytes(cell.load().decode());
+        entries.next();
+    }
+    drop(entries);
+    shard.count_live(bytes, shard.live_bytes());
+    // It has no file yet.
+    shard.publish_merged(merged, true)
+}
+
+fn replay_split(store: &Store, split: &Split<'_>, state: &mut TableState) -> Result<()> {
+    state.saw(split.left.0, split.left.1);
+    state.saw(split.right.0, split.right.1);
+    let table = store.table.load_full();
+    // Instances are never used twice: without the parent, the checkpoint has what came of it.
+    let Some(parent) = find(&table, split.parent.1) else { return Ok(()) };
+    let (left, right) =
+        parent.split(split.key, split.left, split.right, split.epoch).map_err(is_damage)?;
+    RevisionCounter::part(&left.revision, &right.revision, |_| ());
+    for child in [&left, &right] {
+        child.revision.raise(split.revision);
+        settle(store, child)?;
+    }
+    let children = [Arc::new(left), Arc::new(right)];
+    let table = table.replace(&[parent.instance], children).map_err(is_damage)?;
+    store.table.store(Arc::new(table));
+    Ok(())
+}
+
+fn replay_merge(store: &Store, merge: &Merge, state: &mut TableState) -> Result<()> {
+    state.saw(merge.merged.0, merge.merged.1);
+    let table = store.table.load_full();
+    let (left, right) = (find(&table, merge.left.1), find(&table, merge.right.1));
+    let (Some(left), Some(right)) = (left, right) else { return Ok(()) };
+    let bloom = store.options.bloom;
+    let mut merged =
+        left.merge_with(&right, merge.merged, merge.epoch, bloom).map_err(is_damage)?;
+    merged.revision = RevisionCounter::unite(&left.revision, &right.revision);
+    merged.revision.raise(merge.revision);
+    settle(store, &merged)?;
+    let gone = [left.instance, right.instance];
+    let table = table.replace(&gone, [Arc::new(merged)]).map_err(is_damage)?;
+    store.table.store(Arc::new(table));
+    Ok(())
+}
+
+/// What does not fit the shards that are there was not written by us.
+fn is_damage(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::InvalidArgument => Error::new(ErrorKind::Corrupt, error.message()),
+        _ => error,
+    }
+}
+
+fn not_served_is_damage(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotServed => Error::new(ErrorKind::Corrupt, error.message()),
+        _ => error,
+    }
+}
