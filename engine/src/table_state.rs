@@ -133,7 +133,8 @@ impl Operations {
 
 /// A reason as it is kept.
 pub(crate) fn cut_reason(reason: &str) -> &str {
-    &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)]
+    let mut lengths = (0..=MAX_REASON_BYTES.min(reason.len())).rev();
+    &reason[..lengths.find(|&len| reason.is_char_boundary(len)).unwrap_or(0)]
 }
 
 #[cfg(test)]

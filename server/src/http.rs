@@ -85,6 +85,8 @@ async fn metrics(Shared(node): Shared<Arc<Node>>) -> String {
         gauge("engine_get_hits_total", "counter", stats.counters.gets_hit);
         gauge("engine_get_misses_total", "counter", stats.counters.gets_miss);
         gauge("engine_scan_entries_total", "counter", stats.counters.scan_entries);
+        gauge("engine_shard_splits_total", "counter", stats.counters.shard_splits);
+        gauge("engine_shard_merges_total", "counter", stats.counters.shard_merges);
         gauge("engine_checkpoints_total", "counter", stats.counters.checkpoints);
         gauge("engine_corrupt_reads_total", "counter", stats.counters.corrupt_reads);
         gauge("engine_wal_fsyncs_total", "counter", stats.wal.fsyncs);

@@ -20,4 +20,7 @@ mod split;
 mod write;
 mod write_batch;
 
+#[cfg(test)]
+mod straggler_test;
+
 pub(crate) use scan::Walk;
