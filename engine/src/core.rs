@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::sync::primitives::Mutex;
 
 use crate::api::{CheckpointReport, Identity, ShardInfo};
 use crate::checkpoint::Committed;

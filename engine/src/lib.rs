@@ -15,6 +15,8 @@ mod core_test;
 mod directory;
 mod engine;
 mod error;
+#[cfg(all(test, shuttle))]
+mod explore_test;
 mod identity;
 mod index;
 pub mod io;

@@ -10,8 +10,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use crate::sync::primitives::ArcSwap;
+use crate::sync::primitives::Mutex;
 
 use crate::checkpoint::manifest::{MANIFEST, Manifest, ManifestShard};
 use crate::checkpoint::{Committed, highest_attempt, remove_unnamed};

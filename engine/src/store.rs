@@ -10,7 +10,8 @@
 
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, Guard as Guarded};
+use crate::sync::primitives::ArcSwap;
+use arc_swap::Guard as Guarded;
 use crossbeam_epoch::Guard;
 
 use crate::error::{Error, ErrorKind, Result};

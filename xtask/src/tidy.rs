@@ -8,7 +8,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::finding::{Finding, Severity};
-use crate::rules::{crate_directions, engine_layers, leftovers, lock_file, shape};
+use crate::rules::{
+    crate_directions, engine_layers, engine_primitives, leftovers, lock_file, shape,
+};
 use crate::tree::{self, SourceFile};
 
 /// Prints the findings; whether the tree passes.
@@ -44,6 +46,7 @@ fn check_files(files: &[SourceFile]) -> Vec<Finding> {
         findings.extend(shape::check(file));
         findings.extend(leftovers::check(file));
         findings.extend(engine_layers::check(file));
+        findings.extend(engine_primitives::check(file));
         if file.path == "Cargo.lock" {
             findings.extend(lock_file::check(&file.path, &file.text));
         }

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::MutexGuard;
+use crate::sync::primitives::MutexGuard;
 
 use super::Committed;
 use super::manifest::{MANIFEST, Manifest, ManifestShard, index_path};

@@ -5,7 +5,9 @@
 //! in-flight bit of the key's stripe word). One key has one writer at a time (its stripe); cells
 //! of several keys may share a sequence lock, then their writers take turns.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::sync::primitives::atomic::{
+    AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 
 use super::entry::{Entry, Tag};
 
@@ -105,9 +107,9 @@ impl<'a> CellRef<'a> {
 fn relax(spins: &mut u32) {
     *spins += 1;
     if spins.is_multiple_of(64) {
-        std::thread::yield_now();
+        crate::sync::primitives::thread::yield_now();
     } else {
-        std::hint::spin_loop();
+        crate::sync::primitives::spin_loop();
     }
 }
 

@@ -49,6 +49,8 @@ mod shard;
 mod shard_table;
 mod sorted_region;
 
+#[cfg(all(test, shuttle))]
+mod explore_test;
 #[cfg(test)]
 mod freeze_test;
 #[cfg(test)]

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use arc_swap::{ArcSwap, Guard};
-use parking_lot::Mutex;
+use crate::sync::primitives::ArcSwap;
+use crate::sync::primitives::Mutex;
+use arc_swap::Guard;
 
 use super::append_region::AppendRegion;
 use super::bundle::Bundle;

@@ -7,7 +7,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::primitives::{Condvar, Mutex};
 
 use crate::index::Shard;
 use crate::types::InstanceId;

@@ -3,8 +3,8 @@
 //! Invariants: a job that fails is logged and asked for again by the next write that finds it
 //! due; the threads end before the engine does.
 
+use crate::sync::primitives::thread::{self, JoinHandle};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::core::Core;
@@ -34,7 +34,7 @@ impl Scheduler {
         let mut scheduler = Self { core: Arc::clone(core), threads: Vec::with_capacity(count) };
         for number in 0..count {
             let core = Arc::clone(core);
-            let thread = std::thread::Builder::new()
+            let thread = thread::Builder::new()
                 .name(format!("vmemkv-job-{number}"))
                 .spawn(move || run(&core))
                 .map_err(|error| Error::io("start a thread for", "background jobs", &error))?;

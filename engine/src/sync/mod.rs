@@ -2,6 +2,11 @@
 //!
 //! Invariant: this folder knows neither index nor logs.
 
+#[cfg(shuttle)]
+pub(crate) mod explore;
+#[cfg(shuttle)]
+mod explored;
+pub(crate) mod primitives;
 mod stripes;
 
 pub(crate) use stripes::{Held, Stripes, WordIndex};

@@ -10,17 +10,19 @@
 //! - a holder that is dropped in flight (a panic) leaves [`UNKNOWN`]: readers get an error from
 //!   the poisoned log, and nobody hangs.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::primitives::atomic::{AtomicU64, Ordering};
 
-use crossbeam_utils::{Backoff, CachePadded};
-use parking_lot::{Mutex, MutexGuard};
+use crate::sync::primitives::Backoff;
+use crate::sync::primitives::{Mutex, MutexGuard};
+use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::types::Lsn;
 
-const STRIPES: usize = 1024;
-const WORDS: usize = 1 << 16;
+/// Few under the explorer, so that keys meet and a pass is short.
+const STRIPES: usize = if cfg!(shuttle) { 4 } else { 1024 };
+const WORDS: usize = if cfg!(shuttle) { 8 } else { 1 << 16 };
 const IN_FLIGHT: u64 = 1 << 63;
 /// An LSN that no log reaches.
 const UNKNOWN: u64 = IN_FLIGHT - 1;
@@ -87,7 +89,7 @@ impl Stripes {
     pub(crate) fn settle(&self, word: WordIndex) -> Lsn {
         // Orders the caller's copy before the load. Pairs with the Release stores in `begin` and
         // `commit`: whoever saw a writer's change also sees its in-flight bit, or a later word.
-        std::sync::atomic::fence(Ordering::Acquire);
+        crate::sync::primitives::atomic::fence(Ordering::Acquire);
         let backoff = Backoff::new();
         loop {
             let value = self.words[word.0 as usize].load(Ordering::Acquire);
@@ -124,7 +126,7 @@ impl Held<'_> {
         self.in_flight = true;
         // Orders the bits before every store of the change itself, relaxed ones included. Pairs
         // with the fence in `settle`.
-        std::sync::atomic::fence(Ordering::SeqCst);
+        crate::sync::primitives::atomic::fence(Ordering::SeqCst);
     }
 
     /// Publishes the write's LSN and unlocks.

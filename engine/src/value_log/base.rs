@@ -8,7 +8,7 @@
 //! at the last base, so that a checkpoint that failed leaves no gap; after a failed sync none
 //! succeeds, for the kernel shows failed pages as clean.
 
-use std::sync::atomic::Ordering;
+use crate::sync::primitives::atomic::Ordering;
 
 use super::ValueLog;
 use super::placement::PAGE;

@@ -8,11 +8,11 @@
 //! mapped to the same file; files are allocated in full before they are mapped, and never cut.
 //! An address handed out lies in a mapped segment: callers pass offsets within one.
 
+use crate::sync::primitives::atomic::AtomicU64;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::AtomicU64;
 
 use super::bus_error::{self, Registration};
 use super::placement::PAGE;

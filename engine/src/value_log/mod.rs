@@ -24,6 +24,8 @@
 mod base;
 mod bus_error;
 mod copy;
+#[cfg(all(test, shuttle))]
+mod explore_test;
 #[cfg(test)]
 mod fault_test;
 mod location;
@@ -43,10 +45,10 @@ mod tail;
 #[cfg(test)]
 mod value_log_test;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::primitives::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use crate::sync::primitives::{Mutex, PlainMutex};
 
 pub(crate) use self::base::SegmentBase;
 pub use self::bus_error::EXIT_BUS_ERROR;
@@ -77,7 +79,7 @@ pub(crate) struct ValueLog {
     segments: Box<[OnceLock<Box<Segment>>]>,
     tail: Mutex<Tail>,
     /// Segments that no reader can hold any more, on their way to `Tail::free`.
-    freed: Arc<Mutex<Vec<u32>>>,
+    freed: Arc<PlainMutex<Vec<u32>>>,
     /// Segments given to `free` that have not reached `Tail::free`. Relaxed: a hint.
     freeing: AtomicU32,
     /// Names of files that no sync of the folder covers. Set by whoever makes a file, before any

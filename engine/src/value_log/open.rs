@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::OnceLock;
 
-use parking_lot::Mutex;
+use crate::sync::primitives::Mutex;
 
 use super::ValueLog;
 use super::base::SegmentBase;

@@ -4,7 +4,7 @@
 //! not reused meanwhile; a value is handed out only after it was copied and found to be one whole
 //! version of the right key's record; a record that came by `pread` has its checksum verified.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::primitives::atomic::{AtomicU64, Ordering};
 
 use crossbeam_epoch::Guard;
 

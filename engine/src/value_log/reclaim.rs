@@ -4,8 +4,8 @@
 //! empty; it is freed by the caller, after a checkpoint that leaves it out is committed; it is
 //! reused when every reader that was pinned at the time of `free` is gone.
 
+use crate::sync::primitives::atomic::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::ValueLog;
 use super::location::Location;
@@ -183,7 +183,7 @@ impl ValueLog {
             // Nobody may have been pinned for long enough to run what is due.
             crossbeam_epoch::pin().flush();
         }
-        let mut freed = self.freed.lock();
+        let mut freed = std::mem::take(&mut *self.freed.lock());
         self.freeing.fetch_sub(freed.len() as u32, Ordering::Relaxed);
         tail.free.append(&mut freed);
     }

@@ -4,7 +4,7 @@
 //! last time that any page of the segment was found missing: while nothing is evicted, all bits
 //! become right and stay so; under memory pressure they are soon dropped, and the kernel is asked.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::primitives::atomic::{AtomicU64, Ordering};
 
 use super::placement::PAGE;
 

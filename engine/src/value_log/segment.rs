@@ -5,9 +5,9 @@
 //! `floor` and `synced` are 0 or whole pages. A header never changes once the manifest names the
 //! file. All counters start anew when a segment is reused.
 
+use crate::sync::primitives::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::location::Location;
 use super::placement::PAGE;

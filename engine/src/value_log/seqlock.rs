@@ -12,9 +12,9 @@
 //! The writer's Release store of the even sequence, with the reader's Acquire first load: who
 //! begins with the new sequence copies only new words.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::primitives::atomic::{AtomicU64, Ordering, fence};
 
-use crossbeam_utils::Backoff;
+use crate::sync::primitives::Backoff;
 
 use super::record::{self, HEADER, Lengths};
 
@@ -47,7 +47,7 @@ pub(super) fn holds(words: &[AtomicU64], offset: usize, bytes: &[u8]) -> bool {
 }
 
 /// Stores bytes into the words, from `offset` on; the only writer meanwhile.
-fn store_bytes(words: &[AtomicU64], offset: usize, bytes: &[u8]) {
+pub(super) fn store_bytes(words: &[AtomicU64], offset: usize, bytes: &[u8]) {
     let (first, rest) = bytes.split_at(head_len(offset, bytes.len()));
     let words = &words[offset / 8..];
     if !first.is_empty() {

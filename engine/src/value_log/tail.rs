@@ -5,7 +5,7 @@
 //! changes nothing. The last numbers below `value_log_max_bytes` are kept for copies, so that dead
 //! bytes can be reclaimed when writers have used up the rest.
 
-use std::sync::atomic::Ordering;
+use crate::sync::primitives::atomic::Ordering;
 
 use super::ValueLog;
 use super::location::Location;

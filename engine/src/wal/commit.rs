@@ -4,12 +4,12 @@
 //! by the LSN it is for, by poison, or by the flusher's end, whichever comes first. One lock and
 //! one condition for all, woken once per flush: a wake-up per record costs more than the sync.
 
+use crate::sync::primitives::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::cmp::Ordering as Order;
 use std::collections::BinaryHeap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::primitives::{Condvar, Mutex};
 
 use super::{closed, read_only};
 use crate::error::{Error, Result};

@@ -5,8 +5,8 @@
 //! begun only when everything before it is durable; after a failed write or sync nothing is
 //! written or synced again (a second sync may succeed although the data is lost).
 
+use crate::sync::primitives::atomic::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::Shared;
 use super::record::{Header, header_crc, len_of_first_word};

@@ -48,6 +48,8 @@ mod append_test;
 mod codec_test;
 #[cfg(test)]
 mod crash_test;
+#[cfg(all(test, shuttle))]
+mod explore_test;
 #[cfg(test)]
 mod full_test;
 #[cfg(test)]
@@ -55,12 +57,12 @@ mod replay_test;
 #[cfg(test)]
 mod testing;
 
+use crate::sync::primitives::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::primitives::thread;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 
+use crate::sync::primitives::Mutex;
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::WalStats;

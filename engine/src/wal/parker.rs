@@ -4,9 +4,9 @@
 //! the flusher says that it will sleep before it looks for work once more. The two fences order
 //! each store before the other side's load, so at least one of them sees the other.
 
+use crate::sync::primitives::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::primitives::thread::{self, Thread};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::thread::{self, Thread};
 
 /// The flusher's bed.
 #[derive(Default)]

@@ -5,8 +5,8 @@
 //! reservation is published exactly once, by a filler if its owner unwinds, and then the log is
 //! poisoned before that filler can be written.
 
+use crate::sync::primitives::atomic::Ordering;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::Ordering;
 
 use super::Shared;
 use super::encode::Record;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::sync::primitives::Mutex;
 
 use super::WAL_FOLDER;
 use super::segment::{HEADER_BLOCK_BYTES, MakeError, make_file, segment_path};

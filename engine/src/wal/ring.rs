@@ -10,7 +10,7 @@
 //! So nothing is ever written by one and touched by another without the first word's
 //! release/acquire, or the permit's, between them: plain copies are no data race.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::primitives::atomic::{AtomicU64, Ordering};
 
 use super::encode::Sink;
 

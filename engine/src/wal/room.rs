@@ -18,7 +18,7 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use crate::sync::primitives::Mutex;
 
 use super::Shared;
 use super::retention::{NewFile, Segments};

@@ -5,10 +5,10 @@
 //! waits: what is written does not come back as room on the disk; first come, first served among
 //! those that wait, so that a large record is not starved.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::primitives::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use crate::sync::primitives::{Condvar, Mutex};
 use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex};
 
 /// The free bytes of the ring.
 pub(super) struct Space {

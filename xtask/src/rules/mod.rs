@@ -2,6 +2,7 @@
 
 pub(crate) mod crate_directions;
 pub(crate) mod engine_layers;
+pub(crate) mod engine_primitives;
 pub(crate) mod leftovers;
 pub(crate) mod lock_file;
 pub(crate) mod shape;

@@ -3,10 +3,10 @@
 //! Invariants: a piece is 8-byte aligned, belongs to one caller, and stays where it is until the
 //! arena is dropped; nothing in it is dropped, so nodes hold plain numbers and atomics only.
 
+use crate::sync::primitives::atomic::{AtomicUsize, Ordering};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Size of the first chunk; each one is twice the one before.
 const FIRST_CHUNK: usize = 32 << 10;

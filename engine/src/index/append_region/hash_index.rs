@@ -4,8 +4,8 @@
 //! 16, so that a foreign node is seldom touched; keys are compared in full before a node is
 //! answered. The table has at least twice as many slots as the region has room for nodes.
 
+use crate::sync::primitives::atomic::{AtomicPtr, Ordering};
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::arena::ADDRESS_BITS;
 use super::node::{Node, NodeRef};

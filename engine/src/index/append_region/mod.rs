@@ -16,7 +16,7 @@ mod skip_list;
 #[cfg(test)]
 mod append_region_test;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::primitives::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 pub(crate) use cursor::AppendCursor;
 

@@ -4,9 +4,9 @@
 //! Invariants: key, height and tower length never change after [`NodeRef::create`]; a node is
 //! reached by others only through a Release store of its pointer, after it is complete.
 
+use crate::sync::primitives::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
 
 use super::arena::{ALIGN, Arena};
 use crate::index::cell::{CellRef, Sequence};

@@ -4,8 +4,8 @@
 //! stays; a walker that came upon a node finds it again from any node before it. Links are set
 //! from the lowest level up, so whoever reaches a node at a level finds its lower links set.
 
+use crate::sync::primitives::atomic::{AtomicPtr, Ordering};
 use std::cmp::Ordering as Order;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::arena::Arena;
 use super::node::{MAX_HEIGHT, Node, NodeRef};

@@ -4,8 +4,8 @@
 //! change; a block is never empty. Blocks are shared by `Arc` between a region and the one that
 //! replaces it.
 
+use crate::sync::primitives::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 use std::cmp::Ordering as Order;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 
 use crate::index::cell::{CellRef, Sequence};
 use crate::index::entry::Entry;

@@ -4,8 +4,8 @@
 //! blocks come out full when keys come alone, and at least half full before a shared block (unless
 //! their keys are too long for that).
 
+use crate::sync::primitives::atomic::AtomicUsize;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use super::block::{BLOCK_ENTRIES, BLOCK_SUFFIX_BYTES, Block};
 use super::heads::{Heads, common_prefix};

@@ -16,8 +16,8 @@ mod heads;
 #[cfg(test)]
 mod sorted_region_test;
 
+use crate::sync::primitives::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(super) use block::{BLOCK_ENTRIES, BLOCK_SUFFIX_BYTES, Block};
 pub(crate) use builder::SortedBuilder;
