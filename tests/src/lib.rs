@@ -4,5 +4,6 @@
 //! this package, so that no test runs a stale one; a process never outlives its handle.
 
 pub mod fixtures;
+pub mod torture;
 
 pub use fixtures::{Dataset, Dev, vmemkv};

@@ -1,0 +1,70 @@
+//! What differs from round to round: the engine's options and the jobs, drawn from the seed.
+//!
+//! Invariant: options of one round never make the directory of another unreadable.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use rand::{RngExt, rngs::StdRng};
+use vmemkv_engine::{Engine, ErrorKind, Options, ReadPolicy, Sharding};
+
+/// Small limits, each drawn anew, so that every boundary is met within seconds.
+pub(super) fn options(random: &mut StdRng) -> Options {
+    let mut one_of = |values: &[u64]| values[random.random_range(0..values.len())];
+    let wal_segment_bytes = one_of(&[16 << 10, 64 << 10, 1 << 20, 8 << 20]);
+    let value_segment_bytes = one_of(&[(8 << 20) + (16 << 10), 12 << 20, 16 << 20]);
+    let append_capacity = one_of(&[1 << 13, 1 << 14, 1 << 16]) as usize;
+    let checkpoint_wal_bytes = one_of(&[256 << 10, 1 << 20, 16 << 20]);
+    let boundaries = match one_of(&[0, 1, 2]) {
+        0 => Vec::new(),
+        1 => vec![b"c".to_vec(), b"tenant/table/050".to_vec()],
+        _ => (1..16u8).map(|n| vec![n * 16]).collect(),
+    };
+    let read_policy = match one_of(&[0, 0, 1, 2]) {
+        0 => ReadPolicy::Adaptive,
+        1 => ReadPolicy::Random,
+        _ => ReadPolicy::Sequential,
+    };
+    Options {
+        bloom: random.random_bool(0.7),
+        inline: random.random_bool(0.7),
+        read_policy,
+        sharding: Sharding::Alone { boundaries },
+        wal_segment_bytes,
+        wal_ring_bytes: 32 << 20,
+        value_segment_bytes,
+        value_log_max_bytes: 16 << 30,
+        append_capacity,
+        checkpoint_wal_bytes,
+        background: random.random_bool(0.8),
+        job_threads: random.random_range(1..3),
+        ..Options::default()
+    }
+}
+
+/// Calls for jobs, on top of those that the engine starts itself, until `stop`.
+pub(super) fn jobs(engine: &Engine, mut random: StdRng, stop: &AtomicBool) -> Result<()> {
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(random.random_range(0..300)));
+        let done = match random.random_range(0..4) {
+            0 => engine.reorganize(None),
+            1 => {
+                let shards = engine.shards();
+                let shard = shards[random.random_range(0..shards.len())].id;
+                match engine.reorganize(Some(shard)) {
+                    // Split or merged since the look.
+                    Err(error) if error.kind() == ErrorKind::InvalidArgument => Ok(()),
+                    other => other,
+                }
+            }
+            2 => engine.verify(&|| stop.load(Ordering::Relaxed)).map(drop),
+            _ => engine.checkpoint().map(drop),
+        };
+        match done {
+            Err(error) if matches!(error.kind(), ErrorKind::DiskFull | ErrorKind::Unavailable) => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
