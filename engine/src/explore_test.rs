@@ -44,6 +44,8 @@ struct Known {
 struct World {
     core: Core,
     known: [Known; KEYS],
+    /// What kills left, in the order of the kills. Not explored.
+    killed: std::sync::Mutex<Vec<Killed>>,
     dir: tempfile::TempDir,
 }
 
@@ -51,7 +53,7 @@ impl World {
     fn new() -> Arc<Self> {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let core = open(&dir.path().join("data"));
-        Arc::new(Self { core, known: Default::default(), dir })
+        Arc::new(Self { core, known: Default::default(), killed: Default::default(), dir })
     }
 
     fn begin(&self, number: usize) -> u64 {
@@ -103,14 +105,13 @@ impl World {
     }
 
     /// The files as they are now, and what is known now: one step, nobody comes between.
-    fn kill(&self) -> Killed {
-        let image = self.dir.path().join("image");
+    fn kill(&self) {
+        let mut killed = self.killed.lock().unwrap();
+        let image = self.dir.path().join(format!("image{}", killed.len()));
         copy(&self.dir.path().join("data"), &image);
         let load = |count: &AtomicU64| count.load(Ordering::SeqCst);
-        Killed {
-            image,
-            known: self.known.each_ref().map(|known| (load(&known.shown), load(&known.begun))),
-        }
+        let known = self.known.each_ref().map(|known| (load(&known.shown), load(&known.begun)));
+        killed.push(Killed { image, known });
     }
 }
 
@@ -167,28 +168,24 @@ fn copy(from: &Path, to: &Path) {
 
 type Job = fn(&World);
 
-/// Runs `jobs` at once, each a thread, and checks what a kill somewhere leaves, and one at the end.
+/// Runs `jobs` at once, each a thread, and checks what the kills among them left, and one at the
+/// end.
 fn run(name: &str, schedules: usize, prepare: Job, jobs: &'static [Job]) {
     explore(name, schedules, move || {
         let world = World::new();
         prepare(&world);
-        let mut threads = Vec::new();
-        for job in jobs {
-            let world = Arc::clone(&world);
-            threads.push(thread::spawn(move || {
-                job(&world);
-                None
-            }));
-        }
-        let killer = Arc::clone(&world);
-        threads.push(thread::spawn(move || Some(killer.kill())));
-        for thread in threads {
-            if let Some(killed) = thread.join().unwrap() {
-                killed.check();
-            }
-        }
+        let threads: Vec<_> = jobs
+            .iter()
+            .map(|job| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || job(&world))
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         world.scan();
-        world.kill().check();
+        world.kill();
+        let killed = std::mem::take(&mut *world.killed.lock().unwrap());
+        killed.into_iter().for_each(Killed::check);
     });
 }
 
@@ -214,6 +211,7 @@ fn explore_freezes_against_put_get_and_scan() {
             },
             |world| world.core.reorganize(None).unwrap(),
             |world| drop(world.core.checkpoint().unwrap()),
+            World::kill,
         ],
     );
 }
@@ -230,6 +228,27 @@ fn explore_a_write_that_meets_a_checkpoint_of_a_clean_shard() {
             |world| world.put(0),
             |world| world.put(3),
             |world| drop(world.core.checkpoint().unwrap()),
+            World::kill,
+        ],
+    );
+}
+
+/// A reader that shows what it found, and a kill right behind: F9, and the word that is loaded
+/// before the value.
+#[test]
+fn explore_what_is_shown_survives_a_kill() {
+    run(
+        "shown",
+        300,
+        two_old_keys,
+        &[
+            |world| (0..3).for_each(|_| world.put(0)),
+            |world| {
+                for _ in 0..2 {
+                    world.get(0);
+                    world.kill();
+                }
+            },
         ],
     );
 }

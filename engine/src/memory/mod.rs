@@ -8,7 +8,7 @@
 
 mod limit;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::primitives::atomic::{AtomicU64, Ordering};
 
 pub(crate) use limit::default_budget;
 

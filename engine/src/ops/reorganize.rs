@@ -130,7 +130,7 @@ impl Core {
         let pause_us = if grown == 0 { 0 } else { triggers::writer_pause_us(&sizes(&bundle)) };
         drop(bundle);
         if pause_us > 0 {
-            std::thread::sleep(Duration::from_micros(pause_us));
+            crate::sync::primitives::thread::sleep(Duration::from_micros(pause_us));
             Counters::add(&self.store.counters.slowed_append, 1);
             Counters::add(&self.store.counters.slowed_append_us, pause_us);
         }
