@@ -5,8 +5,8 @@
 //! error. A freeze is finished when the caller has passed every stripe; before that, nobody
 //! merges. See [the index](super) for why no write is lost.
 
+use crate::sync::primitives::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::sync::primitives::ArcSwap;
