@@ -23,7 +23,7 @@ fn put(core: &Core, key: &[u8], value: &[u8]) -> Lsn {
 }
 
 #[test]
-fn a_panic_between_applying_and_logging_poisons() {
+fn f22_a_panic_between_applying_and_logging_poisons() {
     let dir = tempfile::tempdir().unwrap();
     let disk = CrashDisk::new(dir.path()).unwrap();
     let core = Arc::new(recovery::open(disk.clone(), Options::for_tests()).unwrap());

@@ -145,7 +145,7 @@ fn a_failed_log_sync_makes_the_engine_read_only() {
 /// the next if a sync failed) has everything; attempt numbers are not used twice, and the files
 /// of failed attempts do not pile up.
 #[test]
-fn a_checkpoint_that_fails_at_any_step() {
+fn f20_f27_a_checkpoint_that_fails_at_any_step() {
     let steps: &[(&str, Io, &str)] = &[
         ("sync of the value log", Io::Sync, "t2/"),
         ("name of a value segment", Io::SyncDir, "t2"),

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::finding::{Finding, Severity};
 use crate::rules::{
-    crate_directions, engine_layers, engine_primitives, leftovers, lock_file, shape,
+    crate_directions, durability_rows, engine_layers, engine_primitives, leftovers, lock_file,
+    shape,
 };
 use crate::tree::{self, SourceFile};
 
@@ -30,6 +31,7 @@ fn check_tree() -> Result<Vec<Finding>> {
     let root = tree::root()?;
     let files = tree::read(&root)?;
     let mut findings = check_files(&files);
+    findings.extend(durability_rows::check(&files));
     let edges = crate_directions::edges(&cargo_metadata(&root.join("Cargo.toml"))?)?;
     findings.extend(crate_directions::check(&edges, |manifest, dependency| {
         let file = files.iter().find(|file| file.path == manifest);

@@ -48,7 +48,7 @@ impl Drop for StopOnDrop<'_> {
 /// F1. Rule: the base rises only after every writer that may have looked before has let go of its
 /// stripe. So whoever holds a stripe never finds its place below the base.
 #[test]
-fn the_base_waits_for_whoever_holds_a_stripe() {
+fn f01_the_base_waits_for_whoever_holds_a_stripe() {
     let Bench { core, dir, .. } = bench();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

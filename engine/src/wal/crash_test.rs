@@ -141,7 +141,7 @@ fn a_cut_at_any_step_of_a_start_loses_nothing() {
 /// F12: the sync of a flush fails, the process dies, the next one finds the pages and serves them,
 /// although no sync of that file will ever bring them to the disk.
 #[test]
-fn what_was_served_after_a_failed_sync_survives_a_power_cut() {
+fn f12_what_was_served_after_a_failed_sync_survives_a_power_cut() {
     for flushes in 0..6 {
         let dir = tempfile::tempdir().unwrap();
         let crash = CrashDisk::new(dir.path().join("live")).unwrap();

@@ -172,7 +172,7 @@ fn a_missing_beginning_is_refused() {
 
 /// F10, F11: of one flush only the second record survives; then its place is written again.
 #[test]
-fn a_hole_in_one_flush_is_a_torn_tail_and_what_is_behind_never_returns() {
+fn f10_f11_a_hole_in_one_flush_is_a_torn_tail_and_what_is_behind_never_returns() {
     let bench = Bench::new();
     let (wal, _) = open(&bench.disk);
     let before = write(&wal, b"before").unwrap();

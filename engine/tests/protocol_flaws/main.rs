@@ -18,4 +18,5 @@ mod defragment;
 mod races;
 mod reads;
 mod recovery;
+mod seeds;
 mod shards;

@@ -1,0 +1,183 @@
+//! The table of `docs/durability.md` that says which test proves which row.
+//!
+//! Invariants: every row that there must be is in the table or in the list "Not yet", not in both;
+//! a test that the table names exists in the file that it names; at least one test of a schedule
+//! F<n> carries the number. What is not yet there is a warning.
+
+use std::collections::BTreeMap;
+
+use crate::finding::Finding;
+use crate::tree::SourceFile;
+
+const DOCUMENT: &str = "docs/durability.md";
+/// Letters of the rows, and how many there are of each.
+const ROWS: [(char, u32); 5] = [('F', 28), ('B', 26), ('C', 20), ('N', 77), ('S', 4)];
+
+type Row = (char, u32);
+
+/// The table against the tree.
+pub(crate) fn check(files: &[SourceFile]) -> Vec<Finding> {
+    let Some(document) = files.iter().find(|file| file.path == DOCUMENT) else {
+        return vec![Finding::error(DOCUMENT, 1, "is missing: it says which test proves what")];
+    };
+    let mut findings = Vec::new();
+    // Row to its line and whether it has tests.
+    let mut seen: BTreeMap<Row, (usize, bool)> = BTreeMap::new();
+    let mut section = "";
+    for (number, line) in (1..).zip(document.text.lines()) {
+        let mut error = |what: String| findings.push(Finding::error(DOCUMENT, number, what));
+        if line.starts_with('#') {
+            section = line.trim_start_matches('#').trim();
+            continue;
+        }
+        let (ids, tests) = match section {
+            "Rows and tests" if line.starts_with("| ") && !line.starts_with("| row") => {
+                let cells: Vec<_> = line.trim_matches('|').split(" | ").collect();
+                let [ids, _, tests] = cells[..] else {
+                    error("a row has three cells: row, what, tests".into());
+                    continue;
+                };
+                (ids, Some(tests))
+            }
+            "Not yet" if line.starts_with("- ") => {
+                let Some((ids, _)) = line[2..].split_once(':') else {
+                    error("say what it waits for: `- F1: ...`".into());
+                    continue;
+                };
+                (ids, None)
+            }
+            _ => continue,
+        };
+        let Some(rows) = parse_rows(ids) else {
+            error(format!("`{}` names no rows (such as `F1`, `B2, B3`, `N4-N9`)", ids.trim()));
+            continue;
+        };
+        if let Some(tests) = tests {
+            check_tests(&rows, tests, files).into_iter().for_each(&mut error);
+        }
+        for row in rows {
+            if seen.insert(row, (number, tests.is_some())).is_some() {
+                error(format!("{}{} is listed twice", row.0, row.1));
+            }
+        }
+    }
+    for (letter, count) in ROWS {
+        for number in 1..=count {
+            let name = format!("{letter}{number}");
+            match seen.remove(&(letter, number)) {
+                None => findings.push(Finding::error(DOCUMENT, 1, format!("{name} has no row"))),
+                Some((line, false)) => {
+                    findings.push(Finding::warning(DOCUMENT, line, format!("{name}: not yet")));
+                }
+                Some((_, true)) => {}
+            }
+        }
+    }
+    for ((letter, number), (line, _)) in seen {
+        let what = format!("{letter}{number}: there is no such row");
+        findings.push(Finding::error(DOCUMENT, line, what));
+    }
+    findings
+}
+
+/// What is wrong with the tests of some rows.
+fn check_tests(rows: &[Row], cell: &str, files: &[SourceFile]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut names = Vec::new();
+    for test in cell.split('`').skip(1).step_by(2) {
+        let Some((path, name)) = test.split_once("::") else {
+            wrong.push(format!("`{test}`: name a test as `path/of/file.rs::function`"));
+            continue;
+        };
+        match files.iter().find(|file| file.path == path) {
+            None => wrong.push(format!("`{test}`: there is no file {path}")),
+            Some(file) if !is_test(&file.text, name) => {
+                wrong.push(format!("`{test}`: {path} has no test of that name"));
+            }
+            Some(_) => names.push(name),
+        }
+    }
+    if names.is_empty() {
+        wrong.push("a row needs a test; without one it belongs under \"Not yet\"".into());
+    }
+    for (letter, number) in rows.iter().filter(|row| row.0 == 'F') {
+        let mark = format!("f{number:02}_");
+        if !names.iter().any(|name| name.contains(&mark)) {
+            wrong.push(format!("no test of {letter}{number} has `{mark}` in its name"));
+        }
+    }
+    wrong
+}
+
+/// Whether a function of that name follows a test attribute.
+fn is_test(text: &str, name: &str) -> bool {
+    let head = format!("fn {name}(");
+    text.match_indices(&head).any(|(at, _)| {
+        let before = text[..at].trim_end();
+        let before = before.strip_suffix("async").unwrap_or(before).trim_end();
+        let line = before.rsplit('\n').next().unwrap_or_default().trim();
+        line.starts_with("#[") && before[before.len().saturating_sub(200)..].contains("test")
+    })
+}
+
+/// `F1, B2-B4` as single rows.
+fn parse_rows(ids: &str) -> Option<Vec<Row>> {
+    let mut rows = Vec::new();
+    for part in ids.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (parse_row(first)?, parse_row(last)?);
+        if first.0 != last.0 || first.1 > last.1 {
+            return None;
+        }
+        rows.extend((first.1..=last.1).map(|number| (first.0, number)));
+    }
+    Some(rows)
+}
+
+fn parse_row(id: &str) -> Option<Row> {
+    let id = id.trim();
+    let letter = id.chars().next().filter(char::is_ascii_uppercase)?;
+    Some((letter, id[1..].parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Severity;
+
+    fn table(rows: &str, not_yet: &str) -> Vec<String> {
+        let text = format!("## Rows and tests\n{rows}\n### Not yet\n{not_yet}\n");
+        let tests = "#[test]\nfn f01_a() {}\nfn f02_b() {}\n#[test]\nfn other() {}\n";
+        let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
+        let files = [file(DOCUMENT, &text), file("engine/tests/a.rs", tests)];
+        let errors = check(&files).into_iter().filter(|f| f.severity == Severity::Error);
+        errors.map(|finding| finding.message).collect()
+    }
+
+    /// All rows but F1, and F1 as given.
+    fn with(row: &str) -> Vec<String> {
+        table(row, "- F2-F28, B1-B26, C1-C20, N1-N77, S1-S4: waits\n")
+    }
+
+    #[test]
+    fn a_row_with_its_test_passes() {
+        assert_eq!(with("| F1 | what | `engine/tests/a.rs::f01_a` |"), [""; 0]);
+    }
+
+    #[test]
+    fn missing_rows_tests_files_and_numbers_are_errors() {
+        let one = |row: &str, part: &str| {
+            let errors = with(row);
+            assert!(errors.iter().any(|error| error.contains(part)), "{row}: {errors:?}");
+        };
+        one("", "F1 has no row");
+        one("| F1 | what | none |", "a row needs a test");
+        one("| F1 | what | `engine/tests/b.rs::f01_a` |", "no file");
+        one("| F1 | what | `engine/tests/a.rs::f01_x` |", "no test of that name");
+        one("| F1 | what | `engine/tests/a.rs::f02_b` |", "no test of that name");
+        one("| F1 | what | `engine/tests/a.rs::other` |", "`f01_`");
+        one("| F1, F2 | what | `engine/tests/a.rs::f01_a` |", "F2 is listed twice");
+        one("| F1, F99 | what | `engine/tests/a.rs::f01_a` |", "no such row");
+        one("| F1 and so on | what | `engine/tests/a.rs::f01_a` |", "names no rows");
+    }
+}
