@@ -1,6 +1,7 @@
 //! The table of `docs/durability.md` that says which test proves which row.
 //!
-//! Invariants: every row that there must be is in the table or in the list "Not yet", not in both;
+//! Invariants: every row that there must be is in the table, in the list "Not yet", or (but for F)
+//! in the list "Not here", once;
 //! a test that the table names exists in the file that it names; at least one test of a schedule
 //! F<n> carries the number. What is not yet there is a warning.
 
@@ -21,7 +22,7 @@ pub(crate) fn check(files: &[SourceFile]) -> Vec<Finding> {
         return vec![Finding::error(DOCUMENT, 1, "is missing: it says which test proves what")];
     };
     let mut findings = Vec::new();
-    // Row to its line and whether it has tests.
+    // Row to its line and whether it is not yet tested.
     let mut seen: BTreeMap<Row, (usize, bool)> = BTreeMap::new();
     let mut section = "";
     for (number, line) in (1..).zip(document.text.lines()) {
@@ -39,7 +40,7 @@ pub(crate) fn check(files: &[SourceFile]) -> Vec<Finding> {
                 };
                 (ids, Some(tests))
             }
-            "Not yet" if line.starts_with("- ") => {
+            "Not yet" | "Not here" if line.starts_with("- ") => {
                 let Some((ids, _)) = line[2..].split_once(':') else {
                     error("say what it waits for: `- F1: ...`".into());
                     continue;
@@ -56,7 +57,10 @@ pub(crate) fn check(files: &[SourceFile]) -> Vec<Finding> {
             check_tests(&rows, tests, files).into_iter().for_each(&mut error);
         }
         for row in rows {
-            if seen.insert(row, (number, tests.is_some())).is_some() {
+            if section == "Not here" && row.0 == 'F' {
+                error(format!("F{}: every schedule needs a test", row.1));
+            }
+            if seen.insert(row, (number, section == "Not yet")).is_some() {
                 error(format!("{}{} is listed twice", row.0, row.1));
             }
         }
@@ -66,10 +70,10 @@ pub(crate) fn check(files: &[SourceFile]) -> Vec<Finding> {
             let name = format!("{letter}{number}");
             match seen.remove(&(letter, number)) {
                 None => findings.push(Finding::error(DOCUMENT, 1, format!("{name} has no row"))),
-                Some((line, false)) => {
+                Some((line, true)) => {
                     findings.push(Finding::warning(DOCUMENT, line, format!("{name}: not yet")));
                 }
-                Some((_, true)) => {}
+                Some((_, false)) => {}
             }
         }
     }
