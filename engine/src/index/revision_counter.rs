@@ -17,8 +17,8 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-use parking_lot::{Mutex, MutexGuard};
+use crate::sync::primitives::ArcSwap;
+use crate::sync::primitives::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use crate::types::Revision;

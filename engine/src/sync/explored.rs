@@ -60,6 +60,10 @@ impl<T> Mutex<T> {
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
     }
+
+    pub(crate) fn is_locked(&self) -> bool {
+        self.try_lock().is_none()
+    }
 }
 
 impl<T> Deref for MutexGuard<'_, T> {
@@ -128,6 +132,10 @@ impl Condvar {
 pub(crate) struct ArcSwap<T>(arc_swap::ArcSwap<T>);
 
 impl<T> ArcSwap<T> {
+    pub(crate) fn new(value: Arc<T>) -> Self {
+        Self(arc_swap::ArcSwap::new(value))
+    }
+
     pub(crate) fn from_pointee(value: T) -> Self {
         Self(arc_swap::ArcSwap::from_pointee(value))
     }
