@@ -230,6 +230,9 @@ pub struct CheckpointReport {
     pub manifest_us: u64,
     /// Recycling log and value segments.
     pub recycle_us: u64,
+    /// Bytes of index files written: what changed since the last checkpoint, and whole shards now
+    /// and then.
+    pub index_bytes: u64,
 }
 
 /// What a verification found.

@@ -79,7 +79,7 @@ pub(crate) fn make(disk: &dyn Disk, options: &Options) -> Result<()> {
             instance: InstanceId(number),
             epoch: 1,
             revision: Default::default(),
-            file: Default::default(),
+            files: Vec::new(),
             range,
         });
     }

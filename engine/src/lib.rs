@@ -21,6 +21,7 @@ mod identity;
 mod index;
 pub mod io;
 mod jobs;
+mod load_index;
 mod memory;
 pub mod offline;
 mod ops;

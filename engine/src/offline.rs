@@ -52,8 +52,8 @@ pub struct InspectedShard {
     pub range: KeyRange,
     /// The epoch under which it was given.
     pub epoch: u64,
-    /// Its T1 file, below the directory.
-    pub file: Option<String>,
+    /// Its T1 files, below the directory: a whole one and the deltas to it.
+    pub files: Vec<String>,
 }
 
 /// A segment of the log.
@@ -90,7 +90,7 @@ pub fn inspect(dir: impl AsRef<Path>) -> Result<Inspection> {
         id: shard.id,
         range: shard.range.clone(),
         epoch: shard.epoch,
-        file: shard.file_path().map(|path| path.display().to_string()),
+        files: shard.file_paths().map(|path| path.display().to_string()).collect(),
     };
     Ok(Inspection {
         identity,

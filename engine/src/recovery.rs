@@ -13,24 +13,26 @@ use std::sync::Arc;
 use crate::sync::primitives::ArcSwap;
 use crate::sync::primitives::Mutex;
 
+use crate::checkpoint::chain::Chain;
 use crate::checkpoint::manifest::{MANIFEST, Manifest, ManifestShard};
 use crate::checkpoint::{Committed, highest_attempt, remove_unnamed};
 use crate::core::Core;
 use crate::directory;
 use crate::error::{Error, Result};
 use crate::identity::{self, read_whole};
-use crate::index::{Shard, ShardTable, Slot, SortedRegion, decode};
+use crate::index::{Shard, ShardTable};
 use crate::io::{Disk, LockFile};
 use crate::jobs::Requests;
+use crate::load_index::load_regions;
 use crate::memory::{Memory, default_budget};
 use crate::options::Options;
 use crate::replay::replay_record;
 use crate::stats::Counters;
-use crate::store::{Store, escape};
+use crate::store::Store;
 use crate::sync::Stripes;
 use crate::table_state::{Operations, TableState};
 use crate::types::CheckpointId;
-use crate::value_log::{Location, ValueLog};
+use crate::value_log::ValueLog;
 use crate::wal::Replay;
 
 /// Opens or makes a directory and recovers what is there.
@@ -81,8 +83,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
         files: manifest
             .shards
             .iter()
-            .filter(|shard| shard.file.0 != 0)
-            .map(|shard| (shard.instance, shard.file))
+            .filter(|shard| !shard.files.is_empty())
+            .map(|shard| (shard.instance, Chain::new(shard.files.clone())))
             .collect(),
     };
     let memory = Memory::new(store.options.memory_budget_bytes.unwrap_or_else(|| {
@@ -114,7 +116,7 @@ pub(crate) fn load_manifest(disk: &dyn Disk) -> Result<Manifest> {
 }
 
 fn sync_as_found(disk: &dyn Disk, manifest: &Manifest) -> Result<()> {
-    let files = manifest.shards.iter().filter_map(ManifestShard::file_path);
+    let files = manifest.shards.iter().flat_map(ManifestShard::file_paths);
     for path in files.chain([MANIFEST.into(), identity::IDENTITY.into()]) {
         let sync = disk.open(&path).and_then(|file| file.sync());
         sync.map_err(|error| Error::io("sync", disk.root().join(&path), &error))?;
@@ -137,11 +139,11 @@ pub(crate) fn load_store(
     options.validate()?;
     let value_log = ValueLog::open(Arc::clone(disk), &options, &manifest.segments)?;
     let mut shards = Vec::with_capacity(manifest.shards.len());
-    for described in &manifest.shards {
-        let (sorted, live_bytes) = load_index(&**disk, described, &value_log)?;
+    let regions = load_regions(&**disk, &manifest.shards, &value_log, options.bloom)?;
+    for (described, (sorted, live_bytes)) in manifest.shards.iter().zip(regions) {
         let ManifestShard { id, instance, epoch, revision, range, .. } = described;
         let capacity = options.append_capacity;
-        let dirty = described.file.0 == 0;
+        let dirty = described.files.is_empty();
         let shard = Shard::new(*id, *instance, *epoch, range.clone(), sorted, capacity, dirty);
         shard.revision.raise(*revision);
         shard.count_live(live_bytes, 0);
@@ -149,36 +151,4 @@ pub(crate) fn load_store(
     }
     let table = ArcSwap::from_pointee(ShardTable::new(shards)?);
     Ok(Store { options, table, value_log, counters: Counters::default() })
-}
-
-/// Reads a shard's T1 file and counts the records that it points to; their bytes, too.
-fn load_index(
-    disk: &dyn Disk,
-    described: &ManifestShard,
-    value_log: &ValueLog,
-) -> Result<(SortedRegion, u64)> {
-    let Some(path) = described.file_path() else { return Ok((SortedRegion::empty(), 0)) };
-    let full_path = disk.root().join(&path);
-    let (meta, sorted) = decode(&full_path, &read_whole(disk, &path)?)?;
-    if meta.instance != described.instance
-        || meta.checkpoint != described.file
-        || meta.range != described.range
-    {
-        return Err(Error::corrupt(&full_path, 0, "belongs to another shard or checkpoint"));
-    }
-    let mut live_bytes = 0;
-    let mut entries = sorted.cursor();
-    entries.seek_first();
-    while let (Some(key), Some(cell)) = (entries.key(), entries.cell()) {
-        if let Slot::Value(at) = cell.load().decode() {
-            live_bytes += Location(at).allocated();
-            value_log.add_live(Location(at)).map_err(|error| {
-                let what = format!("key \"{}\": {error}", escape(key));
-                Error::corrupt(&full_path, 0, what)
-            })?;
-        }
-        entries.next();
-    }
-    drop(entries);
-    Ok((sorted, live_bytes))
 }

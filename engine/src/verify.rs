@@ -69,8 +69,10 @@ impl Core {
             Ok(records) => report.records += records,
             Err(error) => report.problems.push(error.to_string()),
         }
-        for (instance, attempt) in &committed.files {
-            let path = index_path(*instance, *attempt);
+        let files = committed.files.iter().flat_map(|(instance, chain)| {
+            chain.files.iter().map(|file| index_path(*instance, file.attempt))
+        });
+        for path in files {
             let full_path = self.disk.root().join(&path);
             let decoded =
                 read_whole(&*self.disk, &path).and_then(|bytes| decode(&full_path, &bytes));

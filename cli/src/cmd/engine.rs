@@ -144,7 +144,7 @@ fn inspection_json(found: &Inspection) -> Value {
             "start_hex": hex::encode(&shard.range.start),
             "end_hex": hex::encode(&shard.range.end),
             "epoch": shard.epoch,
-            "file": shard.file,
+            "files": shard.files,
         })).collect::<Vec<_>>(),
         "value_segments": found.value_segments.iter().map(|(segment, base_bytes)| json!({
             "segment": segment, "base_bytes": base_bytes,
@@ -161,14 +161,14 @@ fn inspection_json(found: &Inspection) -> Value {
 
 fn inspection_text(found: &Inspection) -> String {
     let identity = &found.identity;
-    let mut shards = Grid::new(&["SHARD", "START", "END", "#EPOCH", "FILE"]);
+    let mut shards = Grid::new(&["SHARD", "START", "END", "#EPOCH", "FILES"]);
     for shard in &found.shards {
         shards.row([
             shard.id.to_string(),
             key_text(&shard.range.start, "(lowest)"),
             key_text(&shard.range.end, "(unbounded)"),
             shard.epoch.to_string(),
-            shard.file.clone().unwrap_or_else(|| "(empty)".to_owned()),
+            if shard.files.is_empty() { "(empty)".to_owned() } else { shard.files.join(" ") },
         ]);
     }
     let mut values = Grid::new(&["SEGMENT", "#IMMUTABLE"]);

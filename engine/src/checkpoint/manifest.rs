@@ -10,6 +10,7 @@
 use std::path::Path;
 
 use crate::api::OperationOutcome;
+use crate::checkpoint::chain::IndexFile;
 use crate::checkpoint::manifest_rules;
 use crate::error::{Error, Result};
 use crate::types::{CheckpointId, InstanceId, KeyRange, Lsn, Revision, ShardId};
@@ -58,16 +59,16 @@ pub(crate) struct ManifestShard {
     pub(crate) epoch: u64,
     /// At least every revision below `checkpoint_lsn`.
     pub(crate) revision: Revision,
-    /// The attempt in the name of its T1 file; 0 = the shard is empty and has none.
-    pub(crate) file: CheckpointId,
+    /// Its T1 files: a whole one and the deltas to it; none = the shard is empty.
+    pub(crate) files: Vec<IndexFile>,
     /// The keys.
     pub(crate) range: KeyRange,
 }
 
 impl ManifestShard {
-    /// The path of its T1 file, if it has one.
-    pub(crate) fn file_path(&self) -> Option<std::path::PathBuf> {
-        (self.file.0 != 0).then(|| index_path(self.instance, self.file))
+    /// The paths of its T1 files.
+    pub(crate) fn file_paths(&self) -> impl Iterator<Item = std::path::PathBuf> {
+        self.files.iter().map(|file| index_path(self.instance, file.attempt))
     }
 }
 
@@ -97,9 +98,13 @@ impl Manifest {
         }
         body.extend((self.shards.len() as u32).to_le_bytes());
         for shard in &self.shards {
-            let numbers =
-                [shard.id.0, shard.instance.0, shard.epoch, shard.revision.0, shard.file.0];
+            let numbers = [shard.id.0, shard.instance.0, shard.epoch, shard.revision.0];
             numbers.iter().for_each(|number| body.extend(number.to_le_bytes()));
+            body.extend((shard.files.len() as u32).to_le_bytes());
+            for file in &shard.files {
+                let numbers = [file.attempt.0, file.bytes, file.entries];
+                numbers.iter().for_each(|number| body.extend(number.to_le_bytes()));
+            }
             for key in [&shard.range.start, &shard.range.end] {
                 body.extend((key.len() as u16).to_le_bytes());
                 body.extend(key);
@@ -187,6 +192,18 @@ impl Reader<'_> {
         Some(key.to_vec())
     }
 
+    fn files(&mut self) -> Option<Vec<IndexFile>> {
+        let mut files = Vec::new();
+        for _ in 0..self.u32()? {
+            files.push(IndexFile {
+                attempt: CheckpointId(self.u64()?),
+                bytes: self.u64()?,
+                entries: self.u64()?,
+            });
+        }
+        Some(files)
+    }
+
     fn manifest(&mut self) -> Option<Manifest> {
         let mut manifest = Manifest {
             checkpoint: CheckpointId(self.u64()?),
@@ -207,7 +224,7 @@ impl Reader<'_> {
                 instance: InstanceId(self.u64()?),
                 epoch: self.u64()?,
                 revision: Revision(self.u64()?),
-                file: CheckpointId(self.u64()?),
+                files: self.files()?,
                 range: KeyRange { start: self.key()?, end: self.key()? },
             });
         }

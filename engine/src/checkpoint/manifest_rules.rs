@@ -15,7 +15,7 @@ pub(crate) fn check(manifest: &Manifest) -> Result<(), &'static str> {
         (instances_are_unique, "an instance is named twice or is not below next_instance"),
         (segments_are_ordered_whole_pages, "segments are out of order or not whole pages"),
         (operations_have_one_outcome, "an operation has two outcomes, or the number 0"),
-        (files_are_of_past_attempts, "a T1 file is of an attempt later than the manifest's"),
+        (files_are_of_past_attempts, "T1 files are out of order or later than the manifest"),
     ];
     rules.iter().find(|(holds, _)| !holds(manifest)).map_or(Ok(()), |(_, broken)| Err(broken))
 }
@@ -51,5 +51,10 @@ fn segments_are_ordered_whole_pages(manifest: &Manifest) -> bool {
 }
 
 fn files_are_of_past_attempts(manifest: &Manifest) -> bool {
-    manifest.shards.iter().all(|shard| shard.file <= manifest.checkpoint)
+    manifest.shards.iter().all(|shard| {
+        let ascending = shard.files.windows(2).all(|pair| pair[0].attempt < pair[1].attempt);
+        let first = shard.files.first().is_none_or(|file| file.attempt.0 > 0);
+        let last = shard.files.last().is_none_or(|file| file.attempt <= manifest.checkpoint);
+        ascending && first && last
+    })
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
+use super::chain::IndexFile;
 use super::manifest::{Manifest, ManifestShard};
 use super::manifest_rules;
 use crate::api::OperationOutcome;
@@ -17,7 +18,9 @@ fn sample() -> Manifest {
         instance: InstanceId(id + 10),
         epoch: 3,
         revision: Revision(99),
-        file: CheckpointId(id),
+        files: (1..=id)
+            .map(|n| IndexFile { attempt: CheckpointId(n), bytes: 900 + n, entries: n })
+            .collect(),
         range: KeyRange::new(start, end),
     };
     Manifest {
@@ -47,14 +50,16 @@ fn round_trip() {
 
 #[test]
 fn each_rule_is_checked() {
-    let breaks: [fn(&mut Manifest); 9] = [
+    let breaks: [fn(&mut Manifest); 11] = [
         |m| m.checkpoint_lsn = Lsn(8193),
         |m| m.shards[1].range.start = b"l".to_vec(),
         |m| m.shards.swap(0, 1),
         |m| m.shards[1].instance = m.shards[0].instance,
         |m| m.next_instance = InstanceId(13),
         |m| m.segments[1].base_bytes = 100,
-        |m| m.shards[0].file = CheckpointId(8),
+        |m| m.shards[0].files[0].attempt = CheckpointId(8),
+        |m| m.shards[0].files[0].attempt = CheckpointId(0),
+        |m| m.shards[2].files.swap(0, 1),
         |m| m.operations[1].0 = 7,
         |m| m.operations[1].0 = 0,
     ];

@@ -7,7 +7,8 @@
 //! 3. Base lengths := tail, rounded up to a page; pass the stripes; show them to readers.
 //! 4. Wait until `freeze_lsn` is durable.
 //! 5. Sync the value log from where it was last synced.
-//! 6. Merge each frozen shard, write and sync its T1 file; sync `t1/`.
+//! 6. Merge each frozen shard, write and sync a T1 file, of what changed in it or of all; sync
+//!    `t1/`.
 //! 7. Write MANIFEST aside, sync it, rename it, sync the root: the commit.
 //! 8. Recycle the log before `checkpoint_lsn`; free the segments noted in 1; remove old T1 files.
 //!
@@ -21,12 +22,13 @@ use std::time::Instant;
 use crate::sync::primitives::MutexGuard;
 
 use super::Committed;
+use super::chain::Chain;
 use super::manifest::{MANIFEST, Manifest, ManifestShard, index_path};
 use super::manifest_rules;
 use crate::api::CheckpointReport;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::{Meta, Shard, SortedRegion, encode};
+use crate::index::Shard;
 use crate::io::replace_file;
 use crate::stats::Counters;
 use crate::types::{CheckpointId, InstanceId, Revision};
@@ -71,6 +73,7 @@ impl Core {
         self.settle_all()?;
         // 1.
         let state = self.table_lock.lock();
+        let log_bytes = self.wal.bytes_since_checkpoint();
         let checkpoint_lsn = self.wal.appended_lsn();
         report.lsn = checkpoint_lsn;
         let empty_segments = self.store.value_log.empty_segments();
@@ -116,17 +119,18 @@ impl Core {
         // 6.
         let mut files = committed.files.clone();
         files.retain(|instance, _| shards.iter().any(|(shard, _)| shard.instance == *instance));
-        let mut merged_shards = Vec::with_capacity(frozen.len());
-        for Frozen { shard, _structural } in frozen {
+        let mut written_shards = Vec::with_capacity(frozen.len());
+        let parts =
+            self.choose_parts(frozen.iter().map(|frozen| frozen.shard), committed, log_bytes);
+        for (Frozen { shard, _structural }, part) in frozen.into_iter().zip(parts) {
             let _merging = self.memory.begin_merge(shard.load().merge_bytes());
-            let merged = shard.merge_frozen(self.store.options.bloom);
+            let chain = files.entry(shard.instance).or_default();
+            let written = self.finish_shard(shard, part, attempt, chain, &mut outcome);
             if outcome.is_ok() {
-                outcome = self.write_index(shard, attempt, &merged);
-                files.insert(shard.instance, attempt);
+                report.index_bytes += chain.files.last().map_or(0, |file| file.bytes);
             }
-            shard.publish_merged(merged, outcome.is_err())?;
             // Its lock goes here: a full append region need not wait for the other shards.
-            merged_shards.push(shard);
+            written_shards.push(written);
         }
         outcome = outcome.and_then(|()| self.sync_dir("t1"));
         report.write_index_us = clock.lap_us();
@@ -150,7 +154,7 @@ impl Core {
         });
         report.manifest_us = clock.lap_us();
         if let Err(error) = outcome {
-            merged_shards.iter().for_each(|shard| shard.mark_dirty());
+            written_shards.iter().for_each(|written| self.undo_index(written, committed));
             return Err(error);
         }
         // 8.
@@ -178,35 +182,6 @@ impl Core {
         Ok(())
     }
 
-    fn write_index(
-        &self,
-        shard: &Shard,
-        attempt: CheckpointId,
-        merged: &SortedRegion,
-    ) -> Result<()> {
-        let path = index_path(shard.instance, attempt);
-        let file = self
-            .disk
-            .create(&path)
-            .map_err(|error| Error::io("create", self.disk.root().join(&path), &error))?;
-        let mut offset = 0;
-        let meta = Meta {
-            shard: shard.id,
-            instance: shard.instance,
-            epoch: shard.epoch,
-            checkpoint: attempt,
-            range: shard.range.clone(),
-        };
-        encode(merged, &meta, &mut |bytes| {
-            file.write_at(offset, bytes)
-                .map_err(|error| Error::io("write", file.path(), &error))?;
-            offset += bytes.len() as u64;
-            Ok(())
-        })?;
-        Counters::add(&self.store.counters.checkpoint_index_bytes, offset);
-        file.sync().map_err(|error| self.poisoned_by(Error::sync(file.path(), &error)))
-    }
-
     fn sync_dir(&self, folder: &str) -> Result<()> {
         self.disk
             .sync_dir(Path::new(folder))
@@ -226,7 +201,7 @@ impl Core {
     }
 
     /// After a failed sync the kernel may have dropped the pages and call them clean: stop.
-    fn poisoned_by(&self, error: Error) -> Error {
+    pub(super) fn poisoned_by(&self, error: Error) -> Error {
         self.wal.poison(&format!("a checkpoint failed: {error}; reopen the engine"));
         error
     }
@@ -235,14 +210,14 @@ impl Core {
 fn describe(
     shard: &Shard,
     revision: Revision,
-    files: &std::collections::BTreeMap<InstanceId, CheckpointId>,
+    files: &std::collections::BTreeMap<InstanceId, Chain>,
 ) -> ManifestShard {
     ManifestShard {
         id: shard.id,
         instance: shard.instance,
         epoch: shard.epoch,
         revision,
-        file: files.get(&shard.instance).copied().unwrap_or_default(),
+        files: files.get(&shard.instance).map(|chain| chain.files.clone()).unwrap_or_default(),
         range: shard.range.clone(),
     }
 }
@@ -253,10 +228,10 @@ pub(crate) fn remove_unnamed(core: &Core, committed: &Committed) {
     let named: std::collections::HashSet<String> = committed
         .files
         .iter()
-        .filter_map(|(instance, attempt)| {
-            let path = index_path(*instance, *attempt);
-            Some(path.file_name()?.to_string_lossy().into_owned())
+        .flat_map(|(instance, chain)| {
+            chain.files.iter().map(|file| index_path(*instance, file.attempt))
         })
+        .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
         .collect();
     let names = core.disk.list(Path::new("t1")).unwrap_or_default();
     for name in names.iter().filter(|name| name.ends_with(".t1") && !named.contains(*name)) {

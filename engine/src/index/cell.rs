@@ -4,6 +4,11 @@
 //! gets an entry sees everything its writer did before [`CellRef::store`] (in particular the
 //! in-flight bit of the key's stripe word). One key has one writer at a time (its stripe); cells
 //! of several keys may share a sequence lock, then their writers take turns.
+//!
+//! A cell of a sorted region also has a *changed* bit: its entry is in no index file yet. It is
+//! set together with the entry, inside the key's stripe. Whoever reads or clears bits has frozen
+//! the shard and passed every stripe, and that pass orders the two; so the bits need no ordering
+//! of their own.
 
 use crate::sync::primitives::atomic::{
     AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
@@ -22,6 +27,8 @@ pub(crate) struct CellRef<'a> {
     payload: &'a AtomicU64,
     tag: &'a AtomicU8,
     tombstones: &'a AtomicUsize,
+    /// The bits of the cell's block, and which of them is the cell's.
+    changed: Option<(&'a AtomicU64, u64)>,
 }
 
 impl<'a> CellRef<'a> {
@@ -33,7 +40,13 @@ impl<'a> CellRef<'a> {
         tag: &'a AtomicU8,
         tombstones: &'a AtomicUsize,
     ) -> Self {
-        Self { sequence, payload, tag, tombstones }
+        Self { sequence, payload, tag, tombstones, changed: None }
+    }
+
+    /// The same cell with a changed bit: number `index` of `bits`.
+    #[inline]
+    pub(super) fn with_changed(self, bits: &'a AtomicU64, index: usize) -> Self {
+        Self { changed: Some((bits, 1 << index)), ..self }
     }
 
     /// The entry.
@@ -91,6 +104,12 @@ impl<'a> CellRef<'a> {
         self.payload.store(entry.payload, Ordering::Relaxed);
         super::race_window();
         self.tag.store(entry.tag.bits(), Ordering::Relaxed);
+        // Relaxed: read after a pass over the stripes only. Most changes find it set.
+        if let Some((bits, bit)) = self.changed
+            && bits.load(Ordering::Relaxed) & bit == 0
+        {
+            bits.fetch_or(bit, Ordering::Relaxed);
+        }
         // Release: pairs with the Acquire loads in `load` and in the next `store`.
         self.sequence.0.store(now.wrapping_add(2), Ordering::Release);
         // Relaxed: a statistic, nothing is ordered by it.

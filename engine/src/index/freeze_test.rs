@@ -251,6 +251,7 @@ fn old_entries_do_not_change_while_frozen() {
         instance: shard.instance,
         epoch: shard.epoch,
         checkpoint: CheckpointId(1),
+        previous: CheckpointId(0),
         range: shard.range.clone(),
     };
     let mut file = Vec::new();

@@ -1,13 +1,62 @@
-//! Merges a frozen append region and a sorted region into a new sorted region.
+//! Merges newer entries (a frozen append region, or index files read back) and a sorted region into
+//! a new sorted region.
 //!
-//! Invariants: of a key in both, the frozen entry wins; tombstones are dropped; keys outside the
-//! range are left out (a split gives both children the parent's regions). Blocks in which nothing
-//! changes are shared with the old region, so a merge costs what changed, plus one step for each
-//! block. The inputs must not change meanwhile: see [the index](super).
+//! Invariants: of a key in both, the newer entry wins; keys outside the range are left out (a split
+//! gives both children the parent's regions). Blocks in which nothing changes are shared with the
+//! old region, so a merge costs what changed, plus one step for each block. The inputs must not
+//! change meanwhile: see [the index](super).
+//!
+//! # Tombstones
+//!
+//! A key that the shard's index files have alive always has an entry in the sorted region, or a
+//! newer one: only then can a delete reach the files. So with [`Tombstones::KeepUnsaved`] a
+//! tombstone that is in no file yet stays, unless the sorted region knows nothing of its key, and
+//! then no file has it alive. One that is in a file goes.
 
 use super::append_region::{AppendCursor, AppendRegion};
+use super::entry::Entry;
 use super::sorted_region::{SortedBuilder, SortedRegion};
 use crate::types::KeyRange;
+
+/// What becomes of deleted keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tombstones {
+    /// They go, if the index files know of the delete.
+    KeepUnsaved,
+    /// They go: the shard's next index file is a whole one.
+    Drop,
+}
+
+/// Ascending entries that are newer than a sorted region's.
+pub(super) trait Newer {
+    /// The key here; `None` at the end.
+    fn key(&self) -> Option<&[u8]>;
+    /// The entry here.
+    fn entry(&self) -> Option<Entry>;
+    /// To the next key.
+    fn next(&mut self);
+    /// Whether the entries are in no index file yet.
+    const CHANGED: bool;
+}
+
+impl Newer for AppendCursor<'_> {
+    const CHANGED: bool = true;
+
+    #[inline]
+    fn key(&self) -> Option<&[u8]> {
+        AppendCursor::key(self)
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<Entry> {
+        Some(self.cell()?.load())
+    }
+
+    #[inline]
+    fn next(&mut self) {
+        AppendCursor::next(self);
+    }
+}
 
 /// The sorted region that stands for both, within `range`.
 pub(crate) fn merge(
@@ -15,16 +64,33 @@ pub(crate) fn merge(
     sorted: &SortedRegion,
     range: &KeyRange,
     bloom: bool,
+    tombstones: Tombstones,
 ) -> SortedRegion {
-    let new = frozen.map_or(0, AppendRegion::len);
+    let newer = frozen.map(|frozen| {
+        let mut cursor = frozen.cursor();
+        cursor.seek_at_or_after(&range.start);
+        cursor
+    });
+    merge_newer(newer, frozen.map_or(0, AppendRegion::len), sorted, range, bloom, tombstones)
+}
+
+/// The same with other newer entries, at most `count` of them, from the range's start on.
+pub(super) fn merge_newer(
+    newer: Option<impl Newer>,
+    count: usize,
+    sorted: &SortedRegion,
+    range: &KeyRange,
+    bloom: bool,
+    tombstones: Tombstones,
+) -> SortedRegion {
     // The old filter goes on while it has room: it knows the keys of shared blocks. It also knows
     // dead ones, which only cost a look in vain.
-    let old_filter = sorted.filter().filter(|filter| filter.has_room_for(new));
+    let old_filter = sorted.filter().filter(|filter| filter.has_room_for(count));
     let mut builder = match old_filter {
         Some(filter) if bloom => SortedBuilder::with_filter(Some(filter.clone())),
-        _ => SortedBuilder::new(new + sorted.len(), bloom),
+        _ => SortedBuilder::new(count + sorted.len(), bloom),
     };
-    merge_into(&mut builder, frozen, sorted, range);
+    merge_into(&mut builder, newer, sorted, range, tombstones);
     builder.finish()
 }
 
@@ -39,27 +105,24 @@ pub(crate) fn concatenate(left: &SortedRegion, right: &SortedRegion, bloom: bool
     builder.finish()
 }
 
-/// Adds both regions' live entries within `range` to `builder`, which holds only lesser keys.
-/// A builder made by [`SortedBuilder::new`] may take several pairs in key order.
-pub(crate) fn merge_into(
+/// Adds both sides' entries within `range` to `builder`, which holds only lesser keys.
+fn merge_into<N: Newer>(
     builder: &mut SortedBuilder,
-    frozen: Option<&AppendRegion>,
+    mut newer: Option<N>,
     sorted: &SortedRegion,
     range: &KeyRange,
+    tombstones: Tombstones,
 ) {
-    let mut new = frozen.map(AppendRegion::cursor);
-    if let Some(new) = &mut new {
-        new.seek_at_or_after(&range.start);
-    }
+    let any_tombstones = sorted.tombstones() > 0;
     let mut old = sorted.cursor();
     old.seek_at_or_after(&range.start);
     loop {
-        let new_key = new.as_ref().and_then(AppendCursor::key);
+        let new_key = newer.as_ref().and_then(Newer::key);
         if let Some(block) = old.whole_block() {
             let last = block.count() - 1;
             let unchanged = new_key.is_none_or(|key| block.compare(last, key).is_lt())
                 && (range.end.is_empty() || block.compare(last, &range.end).is_lt())
-                && block.tombstones() == 0;
+                && !(any_tombstones && block.loses_tombstones(tombstones == Tombstones::Drop));
             if unchanged && builder.push_block(block) {
                 old.skip_block();
                 continue;
@@ -74,14 +137,20 @@ pub(crate) fn merge_into(
         if !range.is_before_end(key) {
             break;
         }
-        let cell = if take_new { new.as_ref().and_then(AppendCursor::cell) } else { old.cell() };
-        if let Some(entry) = cell.map(|cell| cell.load())
-            && !entry.is_tombstone()
-        {
-            builder.push(key, entry);
+        let entry = match &newer {
+            Some(newer) if take_new => newer.entry(),
+            _ => old.cell().map(|cell| cell.load()),
+        };
+        if let Some(entry) = entry {
+            // An old entry's bit stays set when a newer one comes over it.
+            let changed = take_new && N::CHANGED || take_old && old.is_changed();
+            let kept = tombstones == Tombstones::KeepUnsaved && changed && take_old;
+            if kept || !entry.is_tombstone() {
+                builder.push(key, entry, changed);
+            }
         }
-        if take_new && let Some(new) = &mut new {
-            new.next();
+        if take_new && let Some(newer) = &mut newer {
+            newer.next();
         }
         if take_old {
             old.next();

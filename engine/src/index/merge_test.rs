@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::append_region::AppendRegion;
 use super::entry::Entry;
-use super::merge::merge;
+use super::merge::{Tombstones, merge};
 use super::sorted_region::{BLOCK_ENTRIES, SortedRegion};
 use super::test_keys::{Random, nasty_keys, short_key};
 use crate::types::KeyRange;
@@ -70,7 +70,7 @@ fn newest_wins_and_tombstones_go() {
                     model.insert(key.clone(), entry);
                 }
             }
-            sorted = merge(Some(&frozen), &sorted, &KeyRange::all(), bloom);
+            sorted = merge(Some(&frozen), &sorted, &KeyRange::all(), bloom, Tombstones::Drop);
             model.retain(|_, entry| !entry.is_tombstone());
             assert!(contents(&sorted) == model, "round {round}");
             assert!(keys.iter().chain(model.keys()).all(|key| {
@@ -96,15 +96,16 @@ fn a_range_cuts_both_regions() {
             frozen.insert(key, Entry::value(1_000_000 + n as u64));
         }
     }
-    let sorted = merge(Some(&first), &SortedRegion::empty(), &KeyRange::all(), true);
-    let whole = contents(&merge(Some(&frozen), &sorted, &KeyRange::all(), true));
+    let sorted =
+        merge(Some(&first), &SortedRegion::empty(), &KeyRange::all(), true, Tombstones::Drop);
+    let whole = contents(&merge(Some(&frozen), &sorted, &KeyRange::all(), true, Tombstones::Drop));
     first = AppendRegion::new(1);
     let mut random = Random(5);
     for _ in 0..100 {
         let (a, b) = (&keys[random.below(keys.len())], &keys[random.below(keys.len())]);
         let range = KeyRange::new(a.min(b).clone(), a.max(b).clone());
         for frozen in [Some(&frozen), Some(&first), None] {
-            let merged = contents(&merge(frozen, &sorted, &range, true));
+            let merged = contents(&merge(frozen, &sorted, &range, true, Tombstones::Drop));
             let source = match frozen {
                 Some(region) if region.len() > 0 => &whole,
                 _ => &contents(&sorted),
@@ -122,11 +123,11 @@ fn a_small_merge_shares_what_it_does_not_touch() {
     let first = AppendRegion::new(64_000);
     assert!(first.try_reserve(64_000));
     (0..64_000u64).for_each(|n| first.insert(format!("{n:08}").as_bytes(), Entry::value(n)));
-    let old = merge(Some(&first), &SortedRegion::empty(), &KeyRange::all(), true);
+    let old = merge(Some(&first), &SortedRegion::empty(), &KeyRange::all(), true, Tombstones::Drop);
     let frozen = AppendRegion::new(10);
     assert!(frozen.try_reserve(10));
     (0..10).for_each(|n| frozen.insert(format!("00030000/{n}").as_bytes(), Entry::value(n)));
-    let new = merge(Some(&frozen), &old, &KeyRange::all(), true);
+    let new = merge(Some(&frozen), &old, &KeyRange::all(), true, Tombstones::Drop);
     assert_eq!(new.len(), 64_010);
     let shared = new
         .blocks()
@@ -142,7 +143,7 @@ fn a_small_merge_shares_what_it_does_not_touch() {
         (0..64_000u64)
             .filter(|n| n % 20 == round)
             .for_each(|n| frozen.insert(format!("{n:08}").as_bytes(), Entry::tombstone()));
-        region = merge(Some(&frozen), &region, &KeyRange::all(), true);
+        region = merge(Some(&frozen), &region, &KeyRange::all(), true, Tombstones::Drop);
         let average = region.len() / region.blocks().len();
         assert!(average >= BLOCK_ENTRIES / 3 || region.len() < 64, "{average} entries a block");
     }

@@ -35,10 +35,19 @@
 //! freeze brings a fresh flag with the fresh region, a publish keeps flag and region, so that a
 //! concurrent set is lost by neither. A flag is never cleared. What is set on the old region by a
 //! late writer is seen after the pass, in the frozen region's flag.
+//!
+//! # What a checkpoint has to write
+//!
+//! An entry of an append region is in no index file. One of a sorted region is in none while its
+//! *changed* bit is set: by the store that changed it (under the stripe, so before the pass), or by
+//! the merge that took it from an append region. A checkpoint writes the entries whose bits are
+//! set and clears them in the merged region before it is published, while nobody changes a sorted
+//! entry of the shard. Tombstones stay until a file has them: see [`merge`].
 
 mod append_region;
 mod bundle;
 mod cell;
+mod chain;
 mod entry;
 mod filter;
 mod index_file;
@@ -52,6 +61,8 @@ mod sorted_region;
 #[cfg(all(test, shuttle))]
 mod explore_test;
 #[cfg(test)]
+mod chain_test;
+#[cfg(test)]
 mod freeze_test;
 #[cfg(test)]
 mod merge_test;
@@ -63,8 +74,9 @@ mod shard_table_test;
 mod test_keys;
 
 pub(crate) use bundle::Bundle;
+pub(crate) use chain::join_chain;
 pub(crate) use entry::{Entry, Slot};
-pub(crate) use index_file::{Meta, decode, encode};
+pub(crate) use index_file::{Meta, decode, encode, encode_changes};
 pub(crate) use range_iter::RangeIter;
 pub(crate) use revision_counter::RevisionCounter;
 pub(crate) use shard::Shard;

@@ -53,7 +53,7 @@ fn newest_of_three_regions_both_ways_from_every_bound() {
         for key in &keys {
             if random.below(2) == 0 {
                 let entry = Entry::value(random.next());
-                builder.push(key, entry);
+                builder.push(key, entry, false);
                 model.insert(key.clone(), (entry, Place::Sorted));
             }
         }
@@ -101,7 +101,7 @@ fn inserts_meanwhile_neither_hide_nor_repeat_keys() {
         for n in 0..1000u64 {
             let key = format!("{:05}", 10 * n);
             if n % 2 == 0 {
-                builder.push(key.as_bytes(), Entry::value(n));
+                builder.push(key.as_bytes(), Entry::value(n), false);
             } else {
                 active.insert(key.as_bytes(), Entry::value(n));
             }

@@ -15,7 +15,7 @@ use arc_swap::Guard;
 
 use super::append_region::AppendRegion;
 use super::bundle::Bundle;
-use super::merge::{concatenate, merge};
+use super::merge::{Tombstones, concatenate, merge};
 use super::revision_counter::RevisionCounter;
 use super::sorted_region::SortedRegion;
 use crate::error::{Error, ErrorKind, Result};
@@ -52,6 +52,9 @@ pub(crate) struct Shard {
     /// Other shards have taken its place: nothing structural happens to it any more. Changed and
     /// read under `structural`.
     retired: AtomicBool,
+    /// Whether an index file of it may exist, so that deletes have to reach one. Only rises;
+    /// touched by structural operations only, which one lock orders, so relaxed.
+    filed: AtomicBool,
     /// Most entries of an append region.
     append_capacity: usize,
 }
@@ -73,9 +76,12 @@ impl Shard {
         }
         let bundle = Bundle { active: Arc::new(active), frozen: None, sorted: Arc::new(sorted) };
         let revision = RevisionCounter::new(Revision(0));
-        Self::with((id, instance), epoch, range, bundle, revision, append_capacity)
+        let shard = Self::with((id, instance), epoch, range, bundle, revision, append_capacity);
+        shard.filed.store(!dirty, Ordering::Relaxed);
+        shard
     }
 
+    /// A shard that no index file knows.
     fn with(
         (id, instance): (ShardId, InstanceId),
         epoch: u64,
@@ -97,6 +103,7 @@ impl Shard {
             quiet_bytes: AtomicU64::new(0),
             quiet_entries: AtomicU64::new(0),
             retired: AtomicBool::new(false),
+            filed: AtomicBool::new(false),
             append_capacity,
         }
     }
@@ -150,9 +157,31 @@ impl Shard {
 
     /// What the frozen and sorted regions are together, within the shard's range. The caller has
     /// passed every stripe since the freeze. Touches nothing.
+    ///
+    /// Tombstones stay while no index file knows of the delete.
     pub(crate) fn merge_frozen(&self, bloom: bool) -> SortedRegion {
         let bundle = self.bundle.load_full();
-        merge(bundle.frozen.as_deref(), &bundle.sorted, &self.range, bloom)
+        let filed = self.filed.load(Ordering::Relaxed);
+        let keep = if filed { Tombstones::KeepUnsaved } else { Tombstones::Drop };
+        merge(bundle.frozen.as_deref(), &bundle.sorted, &self.range, bloom, keep)
+    }
+
+    /// Remembers that an index file of the shard is about to be written.
+    pub(crate) fn mark_filed(&self) {
+        self.filed.store(true, Ordering::Relaxed);
+    }
+
+    /// A merged region that is not published yet, without its tombstones.
+    pub(crate) fn without_tombstones(&self, merged: &SortedRegion, bloom: bool) -> SortedRegion {
+        merge(None, merged, &self.range, bloom, Tombstones::Drop)
+    }
+
+    /// What the frozen and sorted regions hold together, and how much of it is in no index file
+    /// yet; both upper bounds. As [`merge_frozen`](Self::merge_frozen), after the pass.
+    pub(crate) fn count_frozen(&self) -> (usize, usize) {
+        let bundle = self.load();
+        let new = bundle.frozen.as_ref().map_or(0, |frozen| frozen.len());
+        (bundle.sorted.len() + new, bundle.sorted.changed() + new)
     }
 
     /// Puts `merged` in the place of the frozen and sorted regions; the active region stays, with

@@ -11,6 +11,10 @@ const SCANNED_PART: usize = 64;
 /// entries: else one insert after the other would ask for one.
 const MEMORY_PART: usize = 16;
 const MEMORY_ENTRIES: usize = 64;
+/// Deletes that no index file has yet, and their part of the shard, for whose sake a checkpoint is
+/// made early: only then a merge drops them, and until then scans have to pass them.
+const WAITING_DELETES: usize = 1 << 16;
+const WAITING_PART: usize = 4;
 /// The longest pause of a slowed writer.
 const SLOWEST_US: u64 = 1000;
 
@@ -77,6 +81,20 @@ pub(crate) fn writer_pause_us(sizes: &ShardSizes) -> u64 {
 pub(crate) fn recount_is_due(append_entries: usize, grown: usize, shards: usize) -> bool {
     let stride = (2 * shards).max(64).next_power_of_two();
     append_entries / stride != append_entries.saturating_sub(grown) / stride
+}
+
+/// Whether a checkpoint is due after a merge that left `tombstones` among `entries`, since no index
+/// file has them yet.
+pub(crate) fn deletes_want_checkpoint(
+    tombstones: usize,
+    entries: usize,
+    memory_full: bool,
+) -> bool {
+    let (least, part) = match memory_full {
+        true => (MEMORY_ENTRIES, MEMORY_PART),
+        false => (WAITING_DELETES, WAITING_PART),
+    };
+    tombstones >= least.max(entries / part)
 }
 
 /// A checkpoint is due when replay would read more than `limit_bytes` of log, or write more than
@@ -149,5 +167,16 @@ mod tests {
         assert!(recount_is_due(64, 1, 1) && recount_is_due(128, 1, 32));
         assert!(!recount_is_due(65, 1, 1) && recount_is_due(65, 2, 1) && !recount_is_due(64, 0, 1));
         assert!(!recount_is_due(64, 1, 33) && recount_is_due(128, 1, 64));
+    }
+
+    #[test]
+    fn many_deletes_or_little_memory_bring_a_checkpoint() {
+        assert!(!deletes_want_checkpoint(WAITING_DELETES - 1, WAITING_DELETES, false));
+        assert!(deletes_want_checkpoint(WAITING_DELETES, WAITING_DELETES, false));
+        assert!(!deletes_want_checkpoint(WAITING_DELETES, 5 * WAITING_DELETES, false));
+        assert!(deletes_want_checkpoint(1000, 16_000, true));
+        assert!(!deletes_want_checkpoint(999, 16_000, true));
+        assert!(!deletes_want_checkpoint(63, 100, true));
+        assert!(!deletes_want_checkpoint(0, 0, true));
     }
 }

@@ -104,7 +104,7 @@ fn check_the_rest(disk: &dyn Disk) -> Result<Manifest> {
     let manifest = load_manifest(disk).map_err(|error| {
         cannot(&error, "the manifest says which files belong together, and is not made from them")
     })?;
-    for path in manifest.shards.iter().filter_map(ManifestShard::file_path) {
+    for path in manifest.shards.iter().flat_map(ManifestShard::file_paths) {
         let full = disk.root().join(&path);
         read_whole(disk, &path).and_then(|bytes| decode(&full, &bytes)).map_err(|error| {
             let why = "the keys of a shard are in this file only: the log has what came after it";

@@ -61,9 +61,10 @@ pub fn verify(dir: impl AsRef<Path>) -> Result<VerifyReport> {
 }
 
 fn check_index(disk: &dyn Disk, shard: &ManifestShard) -> Result<()> {
-    let Some(path) = shard.file_path() else { return Ok(()) };
-    let bytes = read_whole(disk, &path)?;
-    decode(&disk.root().join(path), &bytes).map(drop)
+    shard.file_paths().try_for_each(|path| {
+        let bytes = read_whole(disk, &path)?;
+        decode(&disk.root().join(path), &bytes).map(drop)
+    })
 }
 
 fn verify_records(disk: &Arc<dyn Disk>, manifest: &Manifest, report: &mut VerifyReport) {

@@ -1,7 +1,8 @@
 //! Merging a shard's append region into its sorted region, and what makes that happen.
 //!
 //! Invariants: the freeze is the only pause that a writer sees; a merge is published only when the
-//! log is durable up to the freeze, else a dropped tombstone could come undone; if that wait
+//! log is durable up to the freeze, else a dropped tombstone could come undone (and a tombstone that
+//! an index file still lacks stays; many of them bring a checkpoint); if that wait
 //! fails the shard stays frozen, which is readable, and the engine is read-only anyway.
 
 use std::sync::Arc;
@@ -56,6 +57,13 @@ impl Core {
         shard.publish_merged(shard.merge_frozen(self.store.options.bloom), true)?;
         self.recount_memory();
         drop(merging);
+        let sorted = Arc::clone(&shard.load().sorted);
+        let (waiting, entries) = (sorted.tombstones(), sorted.len());
+        if self.store.options.background
+            && triggers::deletes_want_checkpoint(waiting, entries, self.memory.is_full())
+        {
+            self.requests.checkpoint();
+        }
         let counters = &self.store.counters;
         Counters::add(&counters.reorganizes, 1);
         Counters::add(&counters.reorganize_us, started.elapsed().as_micros() as u64);

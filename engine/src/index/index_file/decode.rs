@@ -93,11 +93,12 @@ fn header(input: &mut Input<'_>) -> Result<(Meta, u64, u32)> {
         ));
     }
     let len = input.u32("header length")? as usize;
-    let numbers: [u64; 5] = [
+    let numbers: [u64; 6] = [
         input.u64("shard")?,
         input.u64("instance")?,
         input.u64("epoch")?,
         input.u64("checkpoint")?,
+        input.u64("previous checkpoint")?,
         input.u64("entry count")?,
     ];
     let start_len = input.u32("range start length")? as usize;
@@ -110,15 +111,19 @@ fn header(input: &mut Input<'_>) -> Result<(Meta, u64, u32)> {
         return Err(input.damage(0, "header checksum does not match"));
     }
     let range = KeyRange::new(start, end);
-    if len != HEADER_FIXED + start_len + end_len + 4 || range.is_empty() {
+    if len != HEADER_FIXED + start_len + end_len + 4
+        || range.is_empty()
+        || numbers[4] >= numbers[3].max(1)
+    {
         return Err(input.damage(0, "malformed header"));
     }
-    let [shard, instance, epoch, checkpoint, entries] = numbers;
+    let [shard, instance, epoch, checkpoint, previous, entries] = numbers;
     let meta = Meta {
         shard: ShardId(shard),
         instance: InstanceId(instance),
         epoch,
         checkpoint: CheckpointId(checkpoint),
+        previous: CheckpointId(previous),
         range,
     };
     Ok((meta, entries, crc))
@@ -135,7 +140,7 @@ fn block(body: &[u8]) -> Option<Block> {
     for (tag, payload) in tags.iter().zip(payloads.as_chunks::<8>().0) {
         entries.push(Entry::from_stored(u64::from_le_bytes(*payload), *tag)?);
     }
-    Block::from_parts(prefix_len, keys.into(), entries.into_iter())
+    Block::from_parts(prefix_len, keys.into(), entries.into_iter(), 0)
 }
 
 /// Reads the footer, which ends the file.

@@ -6,56 +6,99 @@
 use super::{BLOCK_FIXED, FOOTER_LEN, FOOTER_MAGIC, HEADER_FIXED, MAGIC, Meta, VERSION, part_crc};
 use crate::error::{Error, Result};
 use crate::index::filter::Filter;
-use crate::index::sorted_region::{Block, SortedRegion};
+use crate::index::sorted_region::{Block, SortedBuilder, SortedRegion};
 
 /// Bytes that are handed to the sink at once.
 const PIECE: usize = 256 << 10;
 
-/// Hands the file to `sink`, piece by piece.
-pub(crate) fn encode(
-    region: &SortedRegion,
-    meta: &Meta,
-    sink: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    let mut out = Out { buffer: Vec::with_capacity(PIECE + (64 << 10)), written: 0, sink };
-    let header = header(region, meta)?;
-    let header_crc = crc32fast::hash(&header);
-    out.put(&header)?;
-    out.put(&header_crc.to_le_bytes())?;
+/// Takes the file, piece by piece.
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
 
-    let mut part = 0;
-    let mut body = Vec::new();
+/// Hands the file of a whole region to `sink`.
+pub(crate) fn encode(region: &SortedRegion, meta: &Meta, sink: Sink<'_>) -> Result<()> {
+    let mut writer = Writer::begin(meta, region.len() as u64, sink)?;
     for block in region.blocks() {
-        block_body(block, &mut body);
-        out.put(&(body.len() as u32).to_le_bytes())?;
-        out.put(&part_crc(header_crc, part, &body).to_le_bytes())?;
-        out.put(&body)?;
-        part += 1;
+        writer.block(block)?;
     }
-    out.put(&0u32.to_le_bytes())?;
+    writer.end(region.filter())
+}
 
-    body.clear();
-    if let Some(filter) = region.filter() {
-        body.reserve_exact(filter.memory_bytes());
-        filter.write(|line| body.extend_from_slice(line));
+/// Hands a delta to `sink`: the entries whose changed bits are set, tombstones included.
+pub(crate) fn encode_changes(region: &SortedRegion, meta: &Meta, sink: Sink<'_>) -> Result<()> {
+    let mut writer = Writer::begin(meta, region.changed() as u64, sink)?;
+    // Only for its blocks: they are written as soon as they are full.
+    let mut builder = SortedBuilder::with_filter(None);
+    let mut key = Vec::new();
+    for block in region.blocks() {
+        let mut changed = block.changed();
+        while changed != 0 {
+            let index = changed.trailing_zeros() as usize;
+            changed &= changed - 1;
+            block.read_key(index, &mut key);
+            builder.push(&key, block.entry(index), false);
+        }
+        builder.drain_blocks().try_for_each(|block| writer.block(&block))?;
     }
-    debug_assert_eq!(body.len(), region.filter().map_or(0, Filter::memory_bytes));
-    out.put(&(body.len() as u64).to_le_bytes())?;
-    out.put(&part_crc(header_crc, part, &body).to_le_bytes())?;
-    out.put(&body)?;
+    builder.flush();
+    builder.drain_blocks().try_for_each(|block| writer.block(&block))?;
+    writer.end(None)
+}
 
-    let mut footer = FOOTER_MAGIC.to_vec();
-    footer.extend_from_slice(&(region.blocks().len() as u64).to_le_bytes());
-    footer.extend_from_slice(&(region.len() as u64).to_le_bytes());
-    footer.extend_from_slice(&(out.written + FOOTER_LEN as u64).to_le_bytes());
-    let crc = part_crc(header_crc, part + 1, &footer);
-    out.put(&footer)?;
-    out.put(&crc.to_le_bytes())?;
-    out.flush()
+/// Writes the parts of a file in order.
+struct Writer<'a> {
+    out: Out<'a>,
+    header_crc: u32,
+    /// Blocks written so far.
+    blocks: u64,
+    entries: u64,
+    body: Vec<u8>,
+}
+
+impl<'a> Writer<'a> {
+    fn begin(meta: &Meta, entries: u64, sink: Sink<'a>) -> Result<Self> {
+        let mut out = Out { buffer: Vec::with_capacity(PIECE + (64 << 10)), written: 0, sink };
+        let header = header(entries, meta)?;
+        let header_crc = crc32fast::hash(&header);
+        out.put(&header)?;
+        out.put(&header_crc.to_le_bytes())?;
+        Ok(Self { out, header_crc, blocks: 0, entries, body: Vec::new() })
+    }
+
+    fn block(&mut self, block: &Block) -> Result<()> {
+        block_body(block, &mut self.body);
+        self.out.put(&(self.body.len() as u32).to_le_bytes())?;
+        self.out.put(&part_crc(self.header_crc, self.blocks, &self.body).to_le_bytes())?;
+        self.out.put(&self.body)?;
+        self.blocks += 1;
+        Ok(())
+    }
+
+    fn end(mut self, filter: Option<&Filter>) -> Result<()> {
+        self.out.put(&0u32.to_le_bytes())?;
+        let body = &mut self.body;
+        body.clear();
+        if let Some(filter) = filter {
+            body.reserve_exact(filter.memory_bytes());
+            filter.write(|line| body.extend_from_slice(line));
+        }
+        debug_assert_eq!(body.len(), filter.map_or(0, Filter::memory_bytes));
+        self.out.put(&(body.len() as u64).to_le_bytes())?;
+        self.out.put(&part_crc(self.header_crc, self.blocks, body).to_le_bytes())?;
+        self.out.put(body)?;
+
+        let mut footer = FOOTER_MAGIC.to_vec();
+        footer.extend_from_slice(&self.blocks.to_le_bytes());
+        footer.extend_from_slice(&self.entries.to_le_bytes());
+        footer.extend_from_slice(&(self.out.written + FOOTER_LEN as u64).to_le_bytes());
+        let crc = part_crc(self.header_crc, self.blocks + 1, &footer);
+        self.out.put(&footer)?;
+        self.out.put(&crc.to_le_bytes())?;
+        self.out.flush()
+    }
 }
 
 /// The header without its crc.
-fn header(region: &SortedRegion, meta: &Meta) -> Result<Vec<u8>> {
+fn header(entries: u64, meta: &Meta) -> Result<Vec<u8>> {
     let (start, end) = (&meta.range.start, &meta.range.end);
     let len = HEADER_FIXED + start.len() + end.len() + 4;
     let (Ok(len), Ok(start_len), Ok(end_len)) =
@@ -66,8 +109,8 @@ fn header(region: &SortedRegion, meta: &Meta) -> Result<Vec<u8>> {
     let mut header = MAGIC.to_vec();
     header.extend_from_slice(&VERSION.to_le_bytes());
     header.extend_from_slice(&len.to_le_bytes());
-    let numbers =
-        [meta.shard.0, meta.instance.0, meta.epoch, meta.checkpoint.0, region.len() as u64];
+    let Meta { shard, instance, epoch, checkpoint, previous, .. } = meta;
+    let numbers = [shard.0, instance.0, *epoch, checkpoint.0, previous.0, entries];
     numbers.iter().for_each(|number| header.extend_from_slice(&number.to_le_bytes()));
     header.extend_from_slice(&start_len.to_le_bytes());
     header.extend_from_slice(&end_len.to_le_bytes());
@@ -96,7 +139,7 @@ fn block_body(block: &Block, body: &mut Vec<u8>) {
 struct Out<'a> {
     buffer: Vec<u8>,
     written: u64,
-    sink: &'a mut dyn FnMut(&[u8]) -> Result<()>,
+    sink: Sink<'a>,
 }
 
 impl Out<'_> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{FOOTER_LEN, HEADER_FIXED, Meta, decode, encode, part_crc};
+use super::{FOOTER_LEN, HEADER_FIXED, Meta, decode, encode, encode_changes, part_crc};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::entry::Entry;
 use crate::index::sorted_region::{SortedBuilder, SortedRegion};
@@ -15,6 +15,7 @@ fn meta(range: KeyRange) -> Meta {
         instance: InstanceId(8),
         epoch: 9,
         checkpoint: CheckpointId(10),
+        previous: CheckpointId(0),
         range,
     }
 }
@@ -29,7 +30,7 @@ fn entry(n: usize) -> Entry {
 
 fn build(keys: &[Vec<u8>], bloom: bool) -> SortedRegion {
     let mut builder = SortedBuilder::new(keys.len(), bloom);
-    keys.iter().enumerate().for_each(|(n, key)| builder.push(key, entry(n)));
+    keys.iter().enumerate().for_each(|(n, key)| builder.push(key, entry(n), n % 3 == 0));
     builder.finish()
 }
 
@@ -61,6 +62,39 @@ fn keys_of(region: &SortedRegion) -> Vec<Vec<u8>> {
 fn small(bloom: bool) -> Vec<u8> {
     let keys: Vec<_> = (0..70).map(|n| format!("k/{n:03}").into_bytes()).collect();
     file(&build(&keys, bloom), &meta(KeyRange::new("k/", "k0")))
+}
+
+/// The delta that a region's changes make, after a file of attempt 9.
+fn delta(region: &SortedRegion, range: KeyRange) -> Vec<u8> {
+    let meta = Meta { previous: CheckpointId(9), ..meta(range) };
+    let mut file = Vec::new();
+    encode_changes(region, &meta, &mut |piece| {
+        file.extend_from_slice(piece);
+        Ok(())
+    })
+    .unwrap();
+    file
+}
+
+fn small_delta() -> Vec<u8> {
+    let keys: Vec<_> = (0..200).map(|n| format!("k/{n:03}").into_bytes()).collect();
+    delta(&build(&keys, true), KeyRange::new("k/", "k0"))
+}
+
+#[test]
+fn a_delta_has_the_changed_entries_and_no_others() {
+    let keys = nasty_keys();
+    for count in [0, 1, 64, 200, keys.len()] {
+        let region = build(&keys[..count], true);
+        let (read, changes) = open(&delta(&region, KeyRange::all())).unwrap();
+        assert_eq!((read.checkpoint, read.previous), (CheckpointId(10), CheckpointId(9)));
+        assert!(changes.filter().is_none() && changes.changed() == 0);
+        let expected: Vec<_> = keys[..count].iter().cloned().step_by(3).collect();
+        assert_eq!(keys_of(&changes), expected);
+        for n in (0..count).step_by(3) {
+            assert_eq!(changes.find(&keys[n]).unwrap().load(), entry(n));
+        }
+    }
 }
 
 #[test]
@@ -114,6 +148,13 @@ fn errors_say_what_and_where() {
     check(&changed(whole.len() - FOOTER_LEN - 1), ErrorKind::Corrupt, "filter checksum");
     check(&changed(whole.len() - 1), ErrorKind::Corrupt, "footer checksum");
     check(&[&whole[..], b"x"].concat(), ErrorKind::Corrupt, "behind the footer");
+    // A delta to itself or to a later file, and a delta to the attempt that no file has.
+    for previous in [10, 11, u64::MAX] {
+        let mut bytes = whole.clone();
+        bytes[48..56].copy_from_slice(&u64::to_le_bytes(previous));
+        seal(&mut bytes).unwrap();
+        check(&bytes, ErrorKind::Corrupt, "malformed header");
+    }
     for len in 0..whole.len() {
         assert_eq!(open(&whole[..len]).err().unwrap().kind(), ErrorKind::Corrupt);
     }
@@ -171,9 +212,10 @@ fn mutate(random: &mut Random, bytes: &mut Vec<u8>, from: usize) {
 
 #[test]
 fn a_million_damaged_files_are_refused() {
-    let files = [small(true), small(false), file(&SortedRegion::empty(), &meta(KeyRange::all()))];
+    let empty = file(&SortedRegion::empty(), &meta(KeyRange::all()));
+    let files = [small(true), small(false), small_delta(), empty];
     let mut random = Random(2026);
-    for _ in 0..700_000 {
+    for _ in 0..1_000_000 {
         let whole = &files[random.below(files.len())];
         let mut bytes = whole.clone();
         for _ in 0..=random.below(3) {
@@ -223,14 +265,14 @@ fn seal(bytes: &mut [u8]) -> Option<()> {
 
 #[test]
 fn damage_with_right_checksums_never_breaks_an_invariant() {
-    let files = [small(true), small(false)];
+    let files = [small(true), small(false), small_delta()];
     assert!(files.iter().all(|whole| {
         let mut sealed = whole.clone();
         seal(&mut sealed).is_some() && sealed == *whole
     }));
     let mut random = Random(2027);
     let (mut accepted, mut sealed) = (0, 0);
-    for _ in 0..300_000 {
+    for _ in 0..400_000 {
         let mut bytes = files[random.below(files.len())].clone();
         mutate(&mut random, &mut bytes, 12);
         sealed += usize::from(seal(&mut bytes).is_some());

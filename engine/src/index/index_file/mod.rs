@@ -1,8 +1,11 @@
-//! The T1 file: one shard's sorted region as of a checkpoint. All numbers little-endian.
+//! The T1 file: one shard's sorted region as of a checkpoint, or what changed in it since the file
+//! before (a *delta*: new entries and tombstones). A whole file and the deltas after it, each
+//! naming the one before it, are the shard's *chain*. All numbers little-endian.
 //!
 //! ```text
 //! header  magic "VMKVT1\0\0", version u32 = 1, length of the header u32 (with its crc)
-//!         shard u64, instance u64, epoch u64, checkpoint u64, entries u64
+//!         shard u64, instance u64, epoch u64, checkpoint u64, previous u64 (the attempt of the
+//!         file that this one is a delta to; 0 = a whole file), entries u64
 //!         length of range start u32, of range end u32, start, end, crc32
 //! blocks  each: length of the body u32 (never 0), crc32
 //!         body: entries u16, prefix length u16, tags u8 * n, payloads u64 * n
@@ -26,7 +29,7 @@ mod encode;
 mod index_file_test;
 
 pub(crate) use decode::decode;
-pub(crate) use encode::encode;
+pub(crate) use encode::{encode, encode_changes};
 
 use crate::types::{CheckpointId, InstanceId, KeyRange, ShardId};
 
@@ -41,6 +44,8 @@ pub(crate) struct Meta {
     pub(crate) epoch: u64,
     /// The attempt that wrote the file.
     pub(crate) checkpoint: CheckpointId,
+    /// The attempt that wrote the file before it in the chain; 0: this is a whole file.
+    pub(crate) previous: CheckpointId,
     /// The shard's keys.
     pub(crate) range: KeyRange,
 }
@@ -52,7 +57,7 @@ const FOOTER_MAGIC: &[u8; 16] = b"VMKVT1END\0\0\0\0\0\0\0";
 /// The format version that this release writes and reads.
 const VERSION: u32 = 1;
 /// Bytes of the header before the range: magic to the range's lengths.
-const HEADER_FIXED: usize = 8 + 4 + 4 + 8 * 5 + 4 + 4;
+const HEADER_FIXED: usize = 8 + 4 + 4 + 8 * 6 + 4 + 4;
 /// Bytes of the footer.
 const FOOTER_LEN: usize = 16 + 8 * 3 + 4;
 /// Bytes of a block's body before its tags.

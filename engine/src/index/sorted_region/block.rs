@@ -2,14 +2,14 @@
 //!
 //! Invariants: a key is the block's prefix followed by its suffix; keys ascend strictly and never
 //! change; a block is never empty. Blocks are shared by `Arc` between a region and the one that
-//! replaces it.
+//! replaces it. A changed bit is set while its entry is in no index file of the shard.
 
-use crate::sync::primitives::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 use std::cmp::Ordering as Order;
 
 use crate::index::cell::{CellRef, Sequence};
 use crate::index::entry::Entry;
 use crate::index::key_hash;
+use crate::sync::primitives::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// Most entries of a block.
 pub(crate) const BLOCK_ENTRIES: usize = 64;
@@ -17,6 +17,8 @@ pub(crate) const BLOCK_ENTRIES: usize = 64;
 pub(crate) const BLOCK_SUFFIX_BYTES: usize = 60_000;
 
 const _: () = assert!(BLOCK_SUFFIX_BYTES <= u16::MAX as usize);
+// A bit for each entry.
+const _: () = assert!(BLOCK_ENTRIES <= u64::BITS as usize);
 
 /// A block.
 pub(crate) struct Block {
@@ -24,6 +26,8 @@ pub(crate) struct Block {
     sequence: Sequence,
     count: u16,
     prefix_len: u16,
+    /// A bit for each entry: it is in no index file yet.
+    changed: AtomicU64,
     /// Where each suffix ends (`u16`, little-endian, counted from the first suffix), then the
     /// prefix, then the suffixes.
     keys: Box<[u8]>,
@@ -40,7 +44,8 @@ fn mark_of(hash: u64) -> u8 {
 }
 
 impl Block {
-    /// A block of parts that fit together: `keys` as in the field, one entry for each key.
+    /// A block of parts that fit together: `keys` as in the field, one entry for each key, the
+    /// changed bits.
     ///
     /// Checked: what memory safety and freedom from panics need; ascending keys are the caller's
     /// duty.
@@ -48,6 +53,7 @@ impl Block {
         prefix_len: usize,
         keys: Box<[u8]>,
         entries: impl ExactSizeIterator<Item = Entry>,
+        changed: u64,
     ) -> Option<Self> {
         let count = entries.len();
         if count == 0 || count > BLOCK_ENTRIES || prefix_len > u16::MAX as usize {
@@ -69,13 +75,14 @@ impl Block {
         let mut payloads = Vec::with_capacity(count);
         for (entry, tag) in entries.zip(&tags) {
             // Relaxed: the block is published by whoever publishes its region.
-            tag.store(entry.tag.bits(), std::sync::atomic::Ordering::Relaxed);
+            tag.store(entry.tag.bits(), Ordering::Relaxed);
             payloads.push(AtomicU64::new(entry.payload));
         }
         let mut block = Self {
             sequence: Sequence::default(),
             count: count as u16,
             prefix_len: prefix_len as u16,
+            changed: AtomicU64::new(changed),
             keys,
             payloads: payloads.into_boxed_slice(),
             tags,
@@ -195,12 +202,37 @@ impl Block {
     #[inline]
     pub(crate) fn cell<'a>(&'a self, index: usize, tombstones: &'a AtomicUsize) -> CellRef<'a> {
         CellRef::new(&self.sequence, &self.payloads[index], &self.tags[index], tombstones)
+            .with_changed(&self.changed, index)
+    }
+
+    /// The changed bits. Final only while the shard is frozen and the stripes have been passed.
+    #[inline]
+    pub(crate) fn changed(&self) -> u64 {
+        // Relaxed, here and below: ordered by that pass, see the cell.
+        self.changed.load(Ordering::Relaxed)
+    }
+
+    /// Clears the changed bits, and tells which were set.
+    pub(crate) fn take_changed(&self) -> u64 {
+        self.changed.swap(0, Ordering::Relaxed)
+    }
+
+    /// Sets these changed bits again.
+    pub(crate) fn restore_changed(&self, bits: u64) {
+        self.changed.fetch_or(bits, Ordering::Relaxed);
     }
 
     /// The entry at `index`.
     pub(crate) fn entry(&self, index: usize) -> Entry {
         static UNUSED: AtomicUsize = AtomicUsize::new(0);
         self.cell(index, &UNUSED).load()
+    }
+
+    /// Whether a merge would drop tombstones of this block: all of them, or those that are in an
+    /// index file.
+    pub(crate) fn loses_tombstones(&self, all: bool) -> bool {
+        let keep = if all { 0 } else { self.changed() };
+        (0..self.count()).any(|at| keep >> at & 1 == 0 && self.entry(at).is_tombstone())
     }
 
     /// Entries that are tombstones now.

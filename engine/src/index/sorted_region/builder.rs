@@ -20,6 +20,8 @@ struct Pending {
     keys: Vec<u8>,
     ends: Vec<usize>,
     entries: Vec<Entry>,
+    /// Whether each is in no index file yet.
+    changed: Vec<bool>,
 }
 
 impl Pending {
@@ -32,7 +34,8 @@ impl Pending {
         &self.keys[start..self.ends[index]]
     }
 
-    fn push(&mut self, key: &[u8], entry: Entry) {
+    fn push(&mut self, key: &[u8], entry: Entry, changed: bool) {
+        self.changed.push(changed);
         self.keys.extend_from_slice(key);
         self.ends.push(self.keys.len());
         self.entries.push(entry);
@@ -57,7 +60,9 @@ impl Pending {
             bytes.extend_from_slice(&self.key(index)[common..]);
         }
         let entries = self.entries.drain(..count);
-        let block = Block::from_parts(common, bytes.into_boxed_slice(), entries);
+        let bits =
+            self.changed.drain(..count).rev().fold(0, |bits, bit| bits << 1 | u64::from(bit));
+        let block = Block::from_parts(common, bytes.into_boxed_slice(), entries, bits);
         self.keys.drain(..taken);
         self.ends.drain(..count);
         self.ends.iter_mut().for_each(|end| *end -= taken);
@@ -93,8 +98,8 @@ impl SortedBuilder {
         Self { blocks: Vec::new(), pending: Pending::default(), filter, filter_knows_blocks: true }
     }
 
-    /// Adds an entry whose key is greater than all before.
-    pub(crate) fn push(&mut self, key: &[u8], entry: Entry) {
+    /// Adds an entry whose key is greater than all before. `changed`: it is in no index file yet.
+    pub(crate) fn push(&mut self, key: &[u8], entry: Entry, changed: bool) {
         debug_assert!(self.is_beyond_last(key), "keys must ascend");
         if let Some(filter) = &mut self.filter {
             filter.add(key_hash(key));
@@ -102,7 +107,7 @@ impl SortedBuilder {
         if self.pending.len() == 2 * BLOCK_ENTRIES {
             self.emit(BLOCK_ENTRIES);
         }
-        self.pending.push(key, entry);
+        self.pending.push(key, entry, changed);
     }
 
     /// Adds a whole block whose keys are greater than all before, sharing it. Refused (false, and
@@ -123,6 +128,19 @@ impl SortedBuilder {
         }
         self.blocks.push(Arc::clone(block));
         true
+    }
+
+    /// The blocks that are complete so far, which leave the builder: for output without a region.
+    pub(crate) fn drain_blocks(&mut self) -> std::vec::Drain<'_, Arc<Block>> {
+        self.blocks.drain(..)
+    }
+
+    /// Makes blocks of all pending entries, of about equal size.
+    pub(crate) fn flush(&mut self) {
+        while self.pending.len() > 0 {
+            let left = self.pending.len();
+            self.emit(left.div_ceil(left.div_ceil(BLOCK_ENTRIES)));
+        }
     }
 
     /// The region.
@@ -148,14 +166,6 @@ impl SortedBuilder {
             top,
             filter: self.filter,
             memory,
-        }
-    }
-
-    /// Makes blocks of all pending entries, of about equal size.
-    fn flush(&mut self) {
-        while self.pending.len() > 0 {
-            let left = self.pending.len();
-            self.emit(left.div_ceil(left.div_ceil(BLOCK_ENTRIES)));
         }
     }
 

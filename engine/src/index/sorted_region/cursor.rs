@@ -99,6 +99,11 @@ impl<'a> SortedCursor<'a> {
             .then(|| self.region.blocks[self.block].cell(self.index, &self.region.tombstones))
     }
 
+    /// Whether the entry here is in no index file yet. Meaningful while the shard is frozen.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.placed && self.region.blocks[self.block].changed() >> self.index & 1 == 1
+    }
+
     /// The block here, when the place is its first entry.
     pub(crate) fn whole_block(&self) -> Option<&'a Arc<Block>> {
         (self.placed && self.index == 0).then(|| &self.region.blocks[self.block])

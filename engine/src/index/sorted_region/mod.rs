@@ -110,8 +110,33 @@ impl SortedRegion {
 
     /// Entries that are not tombstones.
     pub(crate) fn live(&self) -> usize {
-        // Relaxed: a statistic.
-        self.len.saturating_sub(self.tombstones.load(Ordering::Relaxed))
+        self.len.saturating_sub(self.tombstones())
+    }
+
+    /// Entries that are tombstones.
+    pub(crate) fn tombstones(&self) -> usize {
+        // Relaxed: exact while the shard is frozen and the stripes have been passed, else a
+        // statistic.
+        self.tombstones.load(Ordering::Relaxed)
+    }
+
+    /// Entries that are in no index file yet. Like all about changed bits, for a shard that is
+    /// frozen, or a region that is not published.
+    pub(crate) fn changed(&self) -> usize {
+        self.blocks.iter().map(|block| block.changed().count_ones() as usize).sum()
+    }
+
+    /// Takes every entry for written to an index file; answers what undoes that.
+    pub(crate) fn take_changed(&self) -> Vec<u64> {
+        self.blocks.iter().map(|block| block.take_changed()).collect()
+    }
+
+    /// Undoes [`take_changed`](Self::take_changed) of this same region; what has changed since
+    /// stays changed.
+    pub(crate) fn restore_changed(&self, taken: &[u64]) {
+        for (block, bits) in self.blocks.iter().zip(taken) {
+            block.restore_changed(*bits);
+        }
     }
 
     /// What a copy in which `changes` entries differ takes of its own, in bytes, at most: blocks

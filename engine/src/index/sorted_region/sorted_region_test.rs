@@ -8,7 +8,7 @@ use crate::index::test_keys::{bounds, check_cursor, nasty_keys};
 
 fn build(entries: &[(Vec<u8>, u64)], bloom: bool) -> SortedRegion {
     let mut builder = SortedBuilder::new(entries.len(), bloom);
-    entries.iter().for_each(|(key, n)| builder.push(key, Entry::value(*n)));
+    entries.iter().for_each(|(key, n)| builder.push(key, Entry::value(*n), false));
     builder.finish()
 }
 
@@ -99,11 +99,11 @@ fn whole_blocks_are_shared() {
         } else {
             SortedBuilder::new(old.len() + 2, true)
         };
-        builder.push(b"00", Entry::value(9000));
+        builder.push(b"00", Entry::value(9000), false);
         // One entry would make too small a block.
         assert!(!builder.push_block(&old.blocks()[0]));
         for (key, n) in &present[..64] {
-            builder.push(key, Entry::value(*n));
+            builder.push(key, Entry::value(*n), false);
         }
         assert!(old.blocks()[1..].iter().all(|block| builder.push_block(block)));
         let new = builder.finish();
