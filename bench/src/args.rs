@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::jobs::JobsArguments;
 use crate::memory::MemoryArguments;
 use crate::recovery::RecoveryArguments;
 use crate::runner::SWAP_FILE_BYTES;
@@ -26,6 +27,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// One cell of the matrix: one store under one workload
     Engine(EngineArguments),
+    Jobs(JobsArguments),
     Recovery(RecoveryArguments),
     Memory(MemoryArguments),
     /// Removes the data of earlier runs
@@ -132,7 +134,8 @@ pub(crate) struct PrepareArguments {
     pub(crate) age: Option<PathBuf>,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+/// Reads a length of time in seconds.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
     let sensible = (0.01..=86_400.0).contains(&seconds);
     sensible.then_some(seconds).ok_or_else(|| "from 0.01 to 86400".into())
@@ -189,7 +192,7 @@ mod tests {
         let listed = command.get_subcommands().filter(|command| !command.is_hide_set());
         assert_eq!(
             listed.map(clap::Command::get_name).collect::<Vec<_>>(),
-            ["engine", "recovery", "memory", "clean"]
+            ["engine", "jobs", "recovery", "memory", "clean"]
         );
     }
 }

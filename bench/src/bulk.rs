@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn every_pair_is_written_and_the_engine_comes_to_rest() {
-        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("dir");
+        let dir = tempfile::tempdir().expect("dir");
         let engine = Engine::open(dir.path().join("data"), Options::for_tests()).expect("open");
         let pairs = (0..10_000u32).map(|i| (i.to_le_bytes().to_vec(), vec![1; 500]));
         let mut last = 0;

@@ -23,7 +23,7 @@ use crate::task::Task;
 use crate::values::Values;
 use crate::verify::verify;
 use crate::workload::{Cell, Workload, name};
-use crate::{memory, recovery, runner};
+use crate::{jobs, memory, recovery, runner};
 
 /// The longest warm-up.
 const WARM_UP_SECONDS: f64 = 2.0;
@@ -41,6 +41,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool> {
             }
             Ok(true)
         }
+        Command::Jobs(arguments) => jobs::run(&arguments),
         Command::Recovery(arguments) => recovery::run(&arguments),
         Command::Memory(arguments) => memory::run(&arguments),
         Command::Measured { task, cgroup } => {
@@ -125,7 +126,7 @@ pub(crate) fn measure_cell(task: &CellTask) -> Result<()> {
 }
 
 /// Loads the corpus, or ages a copy of it, in a process of its own.
-fn prepare(corpus: &Corpus, dir: &Path, age: Option<&Path>) -> Result<()> {
+pub(crate) fn prepare(corpus: &Corpus, dir: &Path, age: Option<&Path>) -> Result<()> {
     let program = std::env::current_exe().context("find the path of this program")?;
     let mut process = Process::new(program);
     process

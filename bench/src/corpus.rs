@@ -21,6 +21,7 @@ use crate::workload::{Cell, Flavour, Scenario, name};
 const MARKER: &str = ".vmemkv-bench";
 const COMPLETE: &str = "complete";
 const DATA: &str = "data";
+const RUN: &str = "run-";
 const CHUNK_BYTES: usize = 4 << 20;
 
 /// Makes the directory of all data, or refuses it. Returns its canonical path.
@@ -179,9 +180,10 @@ fn in_chunks(
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// An empty one.
+    /// An empty one. Those of runs that were killed go.
     pub(crate) fn new(dir: &Path) -> Result<Self> {
-        let path = dir.join(format!("run-{}", std::process::id()));
+        remove_stale(dir)?;
+        let path = dir.join(format!("{RUN}{}", std::process::id()));
         if path.exists() {
             fs::remove_dir_all(&path)?;
         }
@@ -194,6 +196,11 @@ impl Scratch {
         let scratch = Self::new(dir)?;
         copy_synced(data, &scratch.data())?;
         Ok(scratch)
+    }
+
+    /// Makes it a synced copy of `data` again.
+    pub(crate) fn restore(&self, data: &Path) -> Result<()> {
+        copy_synced(data, &self.data())
     }
 
     /// The store's own directory.
@@ -213,6 +220,20 @@ impl Drop for Scratch {
             eprintln!("vmemkv-bench: cannot remove {}: {error}", self.0.display());
         }
     }
+}
+
+/// Removes the directories of runs whose process is gone.
+fn remove_stale(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir).with_context(|| format!("read {}", dir.display()))? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let pid: Option<u32> = name.to_str().and_then(|name| name.strip_prefix(RUN)?.parse().ok());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            fs::remove_dir_all(entry.path())
+                .with_context(|| format!("remove {}", entry.path().display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes `to` a synced copy of `from`. Files that are there already are overwritten in place: to
@@ -295,11 +316,23 @@ mod tests {
         fs::write(copy.join("inner/a"), "longer than before").expect("write");
         fs::write(copy.join("inner/more"), "x").expect("write");
         fs::create_dir(copy.join("other")).expect("mkdir");
-        copy_synced(&data, &copy).expect("copy again");
+        scratch.restore(&data).expect("restore");
         assert_eq!(fs::read(copy.join("inner/a")).expect("read"), b"abc");
         assert!(!copy.join("inner/more").exists() && !copy.join("other").exists());
         drop(scratch);
         assert!(!copy.exists());
+    }
+
+    #[test]
+    fn directories_of_killed_runs_go_with_the_next_run() {
+        let dir = tempfile::tempdir().expect("dir");
+        for name in ["run-999999999", "run-1", "run-x", "corpus"] {
+            fs::create_dir(dir.path().join(name)).expect("mkdir");
+        }
+        let scratch = Scratch::new(dir.path()).expect("scratch");
+        assert!(!dir.path().join("run-999999999").exists());
+        assert!(["run-1", "run-x", "corpus"].iter().all(|name| dir.path().join(name).exists()));
+        drop(scratch);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The seeds' benchmark matrix: workloads, stores and what a cell reports.
+//! The seeds' benchmark matrix: workloads, stores and what a cell reports; and the measurements
+//! beside it, of background jobs, restarts and memory.
 //!
 //! Invariants: keys, draws and values are prepared outside the timed loop; a write is
 //! acknowledged only once it is durable; values are incompressible and really read; `verified` is
@@ -9,7 +10,9 @@ mod bulk;
 mod command;
 mod corpus;
 mod driver;
+mod foreground;
 mod histogram;
+mod jobs;
 mod keygen;
 mod memory;
 mod operations;

@@ -1,4 +1,4 @@
-//! Pure arithmetic on measurements.
+//! Pure arithmetic on measurements: medians and losses.
 //!
 //! Invariants: no clock and no I/O; the answer is a finite number, or there is none.
 
@@ -11,6 +11,35 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(lower, upper))
 }
 
+/// How much of `before` is lost at `during`, in percent; negative when it is faster. None when
+/// nothing was done before.
+pub(crate) fn loss_percent(before: f64, during: f64) -> Option<f64> {
+    let loss = 100.0 * (1.0 - during / before);
+    (before > 0.0 && loss.is_finite()).then_some(loss)
+}
+
+/// Operations in a time.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Rate {
+    /// Operations.
+    pub(crate) operations: u64,
+    /// Seconds.
+    pub(crate) seconds: f64,
+}
+
+impl Rate {
+    /// Operations a second; 0 for no time.
+    pub(crate) fn per_second(self) -> f64 {
+        if self.seconds > 0.0 { self.operations as f64 / self.seconds } else { 0.0 }
+    }
+
+    /// Adds another window.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.operations += other.operations;
+        self.seconds += other.seconds;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -21,5 +50,22 @@ mod tests {
         assert_eq!(median(&[3.0]), Some(3.0));
         assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn losses() {
+        assert_eq!(loss_percent(100.0, 85.0).map(f64::round), Some(15.0));
+        assert_eq!(loss_percent(100.0, 0.0), Some(100.0));
+        assert_eq!(loss_percent(100.0, 110.0).map(f64::round), Some(-10.0));
+        assert_eq!(loss_percent(0.0, 10.0), None);
+        assert_eq!(loss_percent(f64::NAN, 10.0), None);
+    }
+
+    #[test]
+    fn rates_add_up_by_time_and_not_by_window() {
+        let mut rate = Rate { operations: 10, seconds: 1.0 };
+        rate.add(Rate { operations: 0, seconds: 3.0 });
+        assert_eq!(rate.per_second(), 2.5);
+        assert_eq!(Rate::default().per_second(), 0.0);
     }
 }

@@ -5,7 +5,7 @@
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::{command, memory, recovery};
+use crate::{command, jobs, memory, recovery};
 
 /// One task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,6 +24,8 @@ pub(crate) enum Task {
     MemoryLoad(memory::Task),
     /// `memory`, after a reopen.
     MemoryReopen(memory::Task),
+    /// `jobs`, one job in one scenario.
+    Jobs(jobs::MeasureTask),
 }
 
 impl Task {
@@ -37,6 +39,7 @@ impl Task {
             Self::RecoveryReplay(task) => recovery::replay(task),
             Self::MemoryLoad(task) => memory::load(task),
             Self::MemoryReopen(task) => memory::reopen(task),
+            Self::Jobs(task) => jobs::measure(task),
         }
     }
 }

@@ -63,3 +63,21 @@ fn memory() {
         assert!(result["after_load"]["value_log_bytes"].as_u64() > Some(20_000 * 100));
     }
 }
+
+#[test]
+fn jobs() {
+    let result = run("jobs --records 140000 --threads 4 --seconds 0.3 --before-seconds 0.2 \
+                      --rounds 1 --work-bytes 70000000 --without ltm");
+    let jobs = result["jobs"].as_array().expect("jobs");
+    let names: Vec<_> = jobs.iter().map(|job| job["job"].as_str().expect("name")).collect();
+    assert_eq!(names, ["reorganize", "checkpoint", "defragment"]);
+    for job in jobs {
+        numbers(
+            job,
+            "duration_s window_s work_bytes insert_loss_pct update_loss_pct scan_loss_pct",
+        );
+        assert_eq!(job["scenario"], "mem");
+        assert_eq!(job["work_is_whole"], true, "{job}");
+        assert!(job["duration_s"].as_f64() > Some(0.0));
+    }
+}

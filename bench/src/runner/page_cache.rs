@@ -30,6 +30,24 @@ pub(crate) fn drop_below(dir: &Path) -> Result<u64> {
     Ok(left)
 }
 
+/// Syncs every file below `dir`; files may go meanwhile.
+pub(crate) fn sync_below(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir).with_context(|| format!("read {}", dir.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            sync_below(&path)?;
+            continue;
+        }
+        match File::open(&path).and_then(|file| file.sync_data()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("sync {}", path.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn drop_file(file: &File) -> io::Result<u64> {
     // A dirty page is not dropped.
     file.sync_all()?;
