@@ -10,6 +10,7 @@ use crate::jobs::JobsArguments;
 use crate::memory::MemoryArguments;
 use crate::recovery::RecoveryArguments;
 use crate::runner::SWAP_FILE_BYTES;
+use crate::splits::SplitsArguments;
 use crate::store::StoreName;
 use crate::workload::{Cell, Flavour, MIN_RECORDS, Scenario, Touch, Workload};
 
@@ -27,6 +28,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// One cell of the matrix: one store under one workload
     Engine(EngineArguments),
+    Splits(SplitsArguments),
     Jobs(JobsArguments),
     Recovery(RecoveryArguments),
     Memory(MemoryArguments),
@@ -192,7 +194,7 @@ mod tests {
         let listed = command.get_subcommands().filter(|command| !command.is_hide_set());
         assert_eq!(
             listed.map(clap::Command::get_name).collect::<Vec<_>>(),
-            ["engine", "jobs", "recovery", "memory", "clean"]
+            ["engine", "splits", "jobs", "recovery", "memory", "clean"]
         );
     }
 }

@@ -23,7 +23,7 @@ use crate::task::Task;
 use crate::values::Values;
 use crate::verify::verify;
 use crate::workload::{Cell, Workload, name};
-use crate::{jobs, memory, recovery, runner};
+use crate::{jobs, memory, recovery, runner, splits};
 
 /// The longest warm-up.
 const WARM_UP_SECONDS: f64 = 2.0;
@@ -41,6 +41,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool> {
             }
             Ok(true)
         }
+        Command::Splits(arguments) => splits::run(&arguments),
         Command::Jobs(arguments) => jobs::run(&arguments),
         Command::Recovery(arguments) => recovery::run(&arguments),
         Command::Memory(arguments) => memory::run(&arguments),

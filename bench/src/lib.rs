@@ -1,5 +1,5 @@
 //! The seeds' benchmark matrix: workloads, stores and what a cell reports; and the measurements
-//! beside it, of background jobs, restarts and memory.
+//! beside it, of background jobs, splits, restarts and memory.
 //!
 //! Invariants: keys, draws and values are prepared outside the timed loop; a write is
 //! acknowledged only once it is durable; values are incompressible and really read; `verified` is
@@ -24,6 +24,7 @@ mod recovery;
 mod runner;
 mod shaped_keys;
 mod smaps;
+mod splits;
 mod statistics;
 mod store;
 mod system;

@@ -1,4 +1,4 @@
-//! Pure arithmetic on measurements: medians and losses.
+//! Pure arithmetic on measurements: medians, percentiles, losses.
 //!
 //! Invariants: no clock and no I/O; the answer is a finite number, or there is none.
 
@@ -9,6 +9,14 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let upper = *sorted.get(sorted.len() / 2)?;
     let lower = sorted[(sorted.len() - 1) / 2];
     Some(f64::midpoint(lower, upper))
+}
+
+/// The smallest value that at least `share` of all values do not exceed: never interpolated, so
+/// the 99.9th percentile of fewer than 1000 values is their maximum. None of nothing.
+pub(crate) fn percentile(sorted: &[u64], share: f64) -> Option<u64> {
+    debug_assert!(sorted.is_sorted());
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()
 }
 
 /// How much of `before` is lost at `during`, in percent; negative when it is faster. None when
@@ -50,6 +58,17 @@ mod tests {
         assert_eq!(median(&[3.0]), Some(3.0));
         assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn percentiles_never_understate() {
+        assert_eq!(percentile(&[], 0.5), None);
+        let thousand: Vec<u64> = (1..=1000).collect();
+        assert_eq!(percentile(&thousand, 0.5), Some(500));
+        assert_eq!(percentile(&thousand, 0.999), Some(999));
+        assert_eq!(percentile(&thousand, 1.0), Some(1000));
+        assert_eq!(percentile(&thousand[..999], 0.999), Some(999), "the maximum");
+        assert_eq!(percentile(&[7], 0.0), Some(7));
     }
 
     #[test]

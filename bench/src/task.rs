@@ -5,7 +5,7 @@
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::{command, jobs, memory, recovery};
+use crate::{command, jobs, memory, recovery, splits};
 
 /// One task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,6 +24,8 @@ pub(crate) enum Task {
     MemoryLoad(memory::Task),
     /// `memory`, after a reopen.
     MemoryReopen(memory::Task),
+    /// `splits`.
+    Splits(splits::InsertTask),
     /// `jobs`, one job in one scenario.
     Jobs(jobs::MeasureTask),
 }
@@ -39,6 +41,7 @@ impl Task {
             Self::RecoveryReplay(task) => recovery::replay(task),
             Self::MemoryLoad(task) => memory::load(task),
             Self::MemoryReopen(task) => memory::reopen(task),
+            Self::Splits(task) => splits::insert(task),
             Self::Jobs(task) => jobs::measure(task),
         }
     }

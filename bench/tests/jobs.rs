@@ -65,6 +65,30 @@ fn memory() {
 }
 
 #[test]
+fn splits() {
+    let result = run("splits --seconds 2 --threads 4 --shard-max-bytes 65536 --min-splits 2");
+    numbers(
+        &result,
+        "splits pause_p50_ms pause_p999_ms pause_max_ms insert_ops_per_s insert_loss_pct",
+    );
+    let of = |field: &str| result[field].as_f64().expect("number");
+    assert!(of("splits") >= 2.0 && of("shards") > of("splits"), "{result}");
+    assert!(of("pause_p50_ms") <= of("pause_p999_ms"));
+    assert!(of("pause_p999_ms") <= of("pause_max_ms"));
+    assert_eq!(of("pairs"), 4.0 * of("splits"));
+    assert_eq!(result["shard_max_bytes"], 65_536);
+}
+
+#[test]
+fn a_run_with_too_few_splits_fails() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("directory");
+    let output = start(dir.path(), "splits --seconds 1 --threads 2 --min-splits 1000000");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--shard-max-bytes"));
+}
+
+#[test]
 fn jobs() {
     let result = run("jobs --records 140000 --threads 4 --seconds 0.3 --before-seconds 0.2 \
                       --rounds 1 --work-bytes 70000000 --without ltm");
