@@ -5,7 +5,6 @@
 //! each entry of the result.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::checkpoint::chain::IndexFile;
 use crate::checkpoint::manifest::{ManifestShard, index_path};
@@ -14,6 +13,8 @@ use crate::identity::read_whole;
 use crate::index::{Slot, SortedRegion, decode, join_chain};
 use crate::io::Disk;
 use crate::store::escape;
+use crate::sync::primitives::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::primitives::thread;
 use crate::types::CheckpointId;
 use crate::value_log::{Location, ValueLog};
 
@@ -28,7 +29,7 @@ pub(crate) fn load_regions(
     value_log: &ValueLog,
     bloom: bool,
 ) -> Result<Vec<(SortedRegion, u64)>> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = cores.min(MAX_THREADS).min(shards.len()).max(1);
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let work = || {
@@ -43,7 +44,7 @@ pub(crate) fn load_regions(
         }
         loaded
     };
-    let mut loaded = std::thread::scope(|scope| {
+    let mut loaded = thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mut loaded = work();
         for other in others {

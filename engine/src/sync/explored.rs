@@ -10,7 +10,15 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use shuttle::thread;
+/// Threads of the explorer.
+pub(crate) mod thread {
+    pub(crate) use shuttle::thread::*;
+
+    /// The explorer runs one thread at a time: more than two find nothing new.
+    pub(crate) fn available_parallelism() -> std::io::Result<std::num::NonZeroUsize> {
+        Ok(std::num::NonZeroUsize::MIN.saturating_add(1))
+    }
+}
 
 /// Another thread may go on here.
 pub(crate) fn point() {
@@ -280,6 +288,13 @@ pub(crate) mod atomic {
     }
 
     explored!(AtomicBool, bool);
+    impl AtomicBool {
+        pub(crate) fn fetch_or(&self, value: bool, order: Ordering) -> bool {
+            point();
+            self.0.fetch_or(value, order)
+        }
+    }
+
     explored!(AtomicPtr, *mut T, T);
     explored_number!(AtomicU8, u8);
     explored_number!(AtomicU16, u16);
