@@ -58,10 +58,10 @@ mod shard;
 mod shard_table;
 mod sorted_region;
 
-#[cfg(all(test, shuttle))]
-mod explore_test;
 #[cfg(test)]
 mod chain_test;
+#[cfg(all(test, shuttle))]
+mod explore_test;
 #[cfg(test)]
 mod freeze_test;
 #[cfg(test)]

@@ -85,9 +85,11 @@ impl Core {
         let left = (left, state.next_instance);
         let right = (right, InstanceId(left.1.0 + 1));
         let (left_shard, right_shard) = parent.split(plan.key, left, right, epoch)?;
-        let left_bytes = plan.left_bytes.min(parent.live_bytes());
+        // Looked at once: writers change it meanwhile.
+        let live_bytes = parent.live_bytes();
+        let left_bytes = plan.left_bytes.min(live_bytes);
         left_shard.count_live(left_bytes, 0);
-        right_shard.count_live(parent.live_bytes() - left_bytes, 0);
+        right_shard.count_live(live_bytes - left_bytes, 0);
         let children = [Arc::new(left_shard), Arc::new(right_shard)];
         let record = |revision| {
             let (operation, key) = (plan.operation, plan.key);
