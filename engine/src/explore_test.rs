@@ -8,13 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::api::{Condition, Operation, ScanOptions};
+use crate::api::{Condition, MergeShards, Operation, ScanOptions, SplitShard};
 use crate::core::Core;
 use crate::io::OsDisk;
 use crate::options::Options;
 use crate::recovery;
 use crate::sync::explore::explore;
 use crate::sync::primitives::thread;
+use crate::types::ShardId;
 
 const KEYS: usize = 4;
 
@@ -228,6 +229,34 @@ fn explore_a_write_that_meets_a_checkpoint_of_a_clean_shard() {
             |world| world.put(0),
             |world| world.put(3),
             |world| drop(world.core.checkpoint().unwrap()),
+            World::kill,
+        ],
+    );
+}
+
+/// F13, F14: the last writes of a parent, and writers that have found it, over a split and the merge
+/// of its children; the cut lies between the keys.
+#[test]
+fn explore_f13_f14_a_split_and_a_merge_against_writers() {
+    run(
+        "engine split",
+        80,
+        two_old_keys,
+        &[
+            |world| (0..2).for_each(|_| world.put(0)),
+            |world| world.batch([1, 3]),
+            |world| {
+                world.scan();
+                world.get(3);
+            },
+            |world| {
+                let shard = world.core.shard_infos()[0].id;
+                let [left, right, merged] = [101, 102, 103].map(ShardId);
+                let split = SplitShard { operation: 1, shard, key: key(2), left, right, epoch: 50 };
+                world.core.split_shard(&split).unwrap();
+                let merge = MergeShards { operation: 2, left, right, merged, epoch: 60 };
+                world.core.merge_shards(&merge).unwrap();
+            },
             World::kill,
         ],
     );

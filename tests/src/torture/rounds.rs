@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use rand::{RngExt, rngs::StdRng};
-use vmemkv_engine::{Engine, ErrorKind, Options, ReadPolicy, Sharding};
+use vmemkv_engine::{
+    Continue, DefragmentOptions, Engine, ErrorKind, Options, ReadPolicy, Sharding,
+};
 
 /// Small limits, each drawn anew, so that every boundary is met within seconds.
 pub(super) fn options(random: &mut StdRng) -> Options {
@@ -16,6 +18,8 @@ pub(super) fn options(random: &mut StdRng) -> Options {
     let value_segment_bytes = one_of(&[(8 << 20) + (16 << 10), 12 << 20, 16 << 20]);
     let append_capacity = one_of(&[1 << 13, 1 << 14, 1 << 16]) as usize;
     let checkpoint_wal_bytes = one_of(&[256 << 10, 1 << 20, 16 << 20]);
+    let shard_max_entries = one_of(&[40, 300, 256 << 10]);
+    let shard_max_bytes = one_of(&[64 << 10, 1 << 20, 64 << 20]);
     let boundaries = match one_of(&[0, 1, 2]) {
         0 => Vec::new(),
         1 => vec![b"c".to_vec(), b"tenant/table/050".to_vec()],
@@ -31,6 +35,8 @@ pub(super) fn options(random: &mut StdRng) -> Options {
         inline: random.random_bool(0.7),
         read_policy,
         sharding: Sharding::Alone { boundaries },
+        shard_max_entries,
+        shard_max_bytes,
         wal_segment_bytes,
         wal_ring_bytes: 32 << 20,
         value_segment_bytes,
@@ -47,7 +53,7 @@ pub(super) fn options(random: &mut StdRng) -> Options {
 pub(super) fn jobs(engine: &Engine, mut random: StdRng, stop: &AtomicBool) -> Result<()> {
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(random.random_range(0..300)));
-        let done = match random.random_range(0..4) {
+        let done = match random.random_range(0..5) {
             0 => engine.reorganize(None),
             1 => {
                 let shards = engine.shards();
@@ -58,7 +64,18 @@ pub(super) fn jobs(engine: &Engine, mut random: StdRng, stop: &AtomicBool) -> Re
                     other => other,
                 }
             }
-            2 => engine.verify(&|| stop.load(Ordering::Relaxed)).map(drop),
+            // Now and then it is cancelled in the middle.
+            2 => {
+                let steps = std::cell::Cell::new(random.random_range(1..40));
+                let control = |_| {
+                    steps.set(steps.get() - 1);
+                    let goes_on = steps.get() > 0 && !stop.load(Ordering::Relaxed);
+                    if goes_on { Continue::Yes } else { Continue::No }
+                };
+                let options = DefragmentOptions { min_dead_ratio: 0.2, ..<_>::default() };
+                engine.defragment(&options, &control).map(drop)
+            }
+            3 => engine.verify(&|| stop.load(Ordering::Relaxed)).map(drop),
             _ => engine.checkpoint().map(drop),
         };
         match done {

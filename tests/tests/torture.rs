@@ -1,0 +1,31 @@
+//! The torture command itself: a short run is clean, and a planted loss is seen.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::Command;
+
+fn torture(arguments: &[&str]) -> (Option<i32>, serde_json::Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_torture"));
+    let output = command.args(arguments).arg("--dir").arg(folder.path()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    println!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    (output.status.code(), serde_json::from_str(text.lines().last().unwrap()).unwrap())
+}
+
+#[test]
+fn a_short_run_is_clean() {
+    let (code, outcome) = torture(&["--minutes", "0.2"]);
+    assert_eq!(outcome["violations"], 0, "{outcome}");
+    assert_eq!(code, Some(0));
+    assert!(outcome["faults"].as_u64().unwrap() > 0, "{outcome}");
+    assert!(outcome["acknowledged"].as_u64().unwrap() > 100, "{outcome}");
+}
+
+/// Writes that are acknowledged and were never made.
+#[test]
+fn a_planted_loss_is_a_violation() {
+    let (code, outcome) = torture(&["--minutes", "1", "--seed", "1", "--plant"]);
+    assert_eq!(code, Some(1));
+    assert!(outcome["violations"].as_u64().unwrap() > 0, "{outcome}");
+}
