@@ -3,7 +3,8 @@
 //! Lock order, outermost first: `defragmenting`, `checkpointing`, `table_lock`, a shard's
 //! `structural` (in key order), room in the log's ring, stripes (ascending), a shard's `revision` (in
 //! key order), the value log's tail. Nobody waits for the log while holding one of the last four;
-//! readers take none.
+//! readers take none. The feed's own locks are leaves, but that its readers look at the log's
+//! list of segments, and its waiters at the end of the log, under them.
 //!
 //! Invariants:
 //! - the shard table changes only under `table_lock`, together with the log record that says so; a
@@ -17,6 +18,7 @@ use crate::sync::primitives::Mutex;
 use crate::api::{CheckpointReport, Identity, ShardInfo};
 use crate::checkpoint::Committed;
 use crate::error::{Error, ErrorKind, Result};
+use crate::feed::Feed;
 use crate::index::Shard;
 use crate::io::{Disk, LockFile};
 use crate::jobs::Requests;
@@ -47,6 +49,7 @@ pub(crate) struct Core {
     pub(crate) last_checkpoint: Mutex<CheckpointReport>,
     pub(crate) requests: Requests,
     pub(crate) memory: Memory,
+    pub(crate) feed: Feed,
     /// Released last.
     pub(crate) _lock: LockFile,
 }

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::api::{
     CheckpointReport, Checksum, Condition, Continue, DefragmentOptions, DefragmentProgress,
@@ -13,13 +14,14 @@ use crate::api::{
 };
 use crate::core::Core;
 use crate::error::{Error, ErrorKind, Result};
+use crate::feed::{Changes, ChangesWait};
 use crate::identity;
 use crate::io::{Disk, OsDisk};
 use crate::jobs::Scheduler;
 use crate::options::Options;
 use crate::recovery;
 use crate::stats::Stats;
-use crate::types::{KeyRange, Lsn, ShardId};
+use crate::types::{KeyRange, Lsn, Revision, ShardId};
 use crate::value_log::install_bus_error_handler;
 
 /// An open data directory. Share it behind an [`Arc`]; every method takes `&self`.
@@ -224,6 +226,59 @@ impl Engine {
     /// The log is durable up to here.
     pub fn durable_lsn(&self) -> Lsn {
         self.core.wal.durable_lsn()
+    }
+
+    /// The changes of a range that lies within one shard, durable ones only, after a position: in
+    /// order, complete, each key as often as it changed. The answer ends with the log record that
+    /// reaches `max_bytes` of keys and values (0 = 1 MiB), so a batch is never cut in two; it has
+    /// at least one record if there is one. Position 0 is before everything; ask with
+    /// [`Changes::next`] for more.
+    ///
+    /// A position belongs to a range. After a split it goes on for the parts of the range that the
+    /// children hold; after a merge, for the range that it was of. It survives restarts.
+    ///
+    /// # Errors
+    /// `TooOld` names the oldest position that is served: what comes after an older one is not in
+    /// the log any more (see [`Options::wal_keep_bytes`]), or it is from before the shard was made
+    /// or merged. `NotServed` if no shard holds all of the range: ask for the part in each.
+    /// `InvalidArgument` for a position that the shard has not reached.
+    pub fn changes_since(
+        &self,
+        range: &KeyRange,
+        after: Revision,
+        max_bytes: usize,
+    ) -> Result<Changes> {
+        self.core.changes_since(range, after, max_bytes)
+    }
+
+    /// Waits until [`changes_since`](Self::changes_since) may have something for this position
+    /// (seldom, it is called for nothing), or for `timeout`: whether it may.
+    ///
+    /// # Errors
+    /// `ReadOnly` and `Unavailable` when nothing will become durable any more.
+    pub fn wait_changes(
+        &self,
+        range: &KeyRange,
+        after: Revision,
+        timeout: Duration,
+    ) -> Result<bool> {
+        self.core.wait_changes(range, after, timeout)
+    }
+
+    /// Calls `done` once, from any thread and perhaps before this returns, when
+    /// [`wait_changes`](Self::wait_changes) would return. Dropping the answer cancels
+    /// it, unless the call is under way already. It must not block: it may be on the log's own
+    /// thread.
+    ///
+    /// # Errors
+    /// `Unavailable` when too many wait.
+    pub fn on_changes(
+        &self,
+        range: &KeyRange,
+        after: Revision,
+        done: Box<dyn FnOnce(Result<()>) + Send>,
+    ) -> Result<ChangesWait> {
+        self.core.on_changes(range, after, done)
     }
 
     /// Merges the append regions of one shard, or of all.

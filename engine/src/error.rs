@@ -7,6 +7,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::types::Revision;
+
 /// The result of an engine operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -40,6 +42,11 @@ pub enum ErrorKind {
     Foreign,
     /// The operating system failed; the message names the file.
     Io,
+    /// The position in a range's changes is older than what is kept: read the range anew.
+    TooOld {
+        /// The oldest position that is still served.
+        oldest: Revision,
+    },
 }
 
 /// An engine error: a [kind](ErrorKind) for programs and a message for people.

@@ -2,8 +2,8 @@
 //! acknowledged write in a write-ahead log (WAL). A plain synchronous library, usable alone: start
 //! at [`Engine`].
 //!
-//! Who may import whom, top to bottom: `engine`, `jobs`, `verify`, `offline` - `ops`, `checkpoint`,
-//! `recovery` - `core`, `store` - `index`, `value_log`, `wal`, `sync` - `io`, `types`, `error`,
+//! Who may import whom, top to bottom: `engine`, `jobs`, `verify`, `offline` - `ops`, `feed`,
+//! `checkpoint`, `recovery` - `core`, `store` - `index`, `value_log`, `wal`, `sync` - `io`, `types`, `error`,
 //! `options`, `stats`. `index`, `value_log` and `wal` never import each other: `store` joins the
 //! first two, `ops` adds the third.
 
@@ -17,6 +17,7 @@ mod engine;
 mod error;
 #[cfg(all(test, shuttle))]
 mod explore_test;
+mod feed;
 mod identity;
 mod index;
 pub mod io;
@@ -40,6 +41,7 @@ mod wal;
 pub use api::*;
 pub use engine::Engine;
 pub use error::{Error, ErrorKind, Result};
+pub use feed::{Change, ChangeKind, Changes, ChangesWait};
 pub use options::*;
 pub use stats::{CounterValues, IndexStats, State, Stats, ValueLogStats, WalStats};
 pub use types::{CheckpointId, InstanceId, KeyRange, Lsn, Revision, ShardId};

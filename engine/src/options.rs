@@ -100,6 +100,10 @@ pub struct Options {
     pub memory_budget_bytes: Option<u64>,
     /// A checkpoint begins when the log since the last one is longer than this, in bytes.
     pub checkpoint_wal_bytes: u64,
+    /// Most bytes of log that are kept behind the checkpoint, for readers of
+    /// [changes](crate::Engine::changes_since) that lag, over restarts too. Given up, oldest
+    /// first, when the log needs room on a full disk.
+    pub wal_keep_bytes: u64,
     /// Reorganize and checkpoint by themselves. Off: only by call.
     pub background: bool,
     /// Threads for reorganize and checkpoint.
@@ -127,6 +131,7 @@ impl Default for Options {
             append_capacity: 1 << 20,
             memory_budget_bytes: None,
             checkpoint_wal_bytes: 512 << 20,
+            wal_keep_bytes: 256 << 20,
             background: true,
             job_threads: 1,
         }
@@ -143,6 +148,7 @@ impl Options {
             value_log_max_bytes: 4 << 30,
             append_capacity: 1 << 13,
             checkpoint_wal_bytes: 1 << 20,
+            wal_keep_bytes: 256 << 10,
             background: false,
             ..Self::default()
         }

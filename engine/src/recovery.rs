@@ -9,6 +9,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::sync::primitives::ArcSwap;
 use crate::sync::primitives::Mutex;
@@ -19,6 +20,7 @@ use crate::checkpoint::{Committed, highest_attempt, remove_unnamed};
 use crate::core::Core;
 use crate::directory;
 use crate::error::{Error, Result};
+use crate::feed::Feed;
 use crate::identity::{self, read_whole};
 use crate::index::{Shard, ShardTable};
 use crate::io::{Disk, LockFile};
@@ -91,6 +93,12 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
         // Two mapped rings' worth: the ring, and what replies and chunks hold.
         default_budget(2 * store.options.wal_ring_bytes as u64)
     }));
+    let revision = |shard: &Arc<Shard>| {
+        let revision = shard.revision.last();
+        shard.last_change.store(revision.0, Ordering::Release);
+        (shard.instance, revision)
+    };
+    let feed = Feed::new(store.table.load().shards().iter().map(revision));
     let core = Core {
         disk,
         store: Store { counters: Counters::default(), ..store },
@@ -103,6 +111,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
         last_checkpoint: Mutex::default(),
         requests: Requests::default(),
         memory,
+        feed,
         _lock: lock,
     };
     core.recount_memory();

@@ -141,6 +141,8 @@ pub struct WalStats {
     pub bytes: u64,
     /// Segments that hold the log.
     pub segments: u64,
+    /// Segments kept behind the checkpoint for readers of changes.
+    pub kept_segments: u64,
     /// Segments kept for reuse.
     pub recycled_segments: u64,
     /// Writers that waited for room in the ring.

@@ -55,6 +55,9 @@ pub(crate) struct Shard {
     /// Whether an index file of it may exist, so that deletes have to reach one. Only rises;
     /// touched by structural operations only, which one lock orders, so relaxed.
     filed: AtomicBool,
+    /// The last revision of a change of this instance whose LSN is reserved. Release by writers,
+    /// acquire by who waits for changes.
+    pub(crate) last_change: AtomicU64,
     /// Most entries of an append region.
     append_capacity: usize,
 }
@@ -104,6 +107,7 @@ impl Shard {
             quiet_entries: AtomicU64::new(0),
             retired: AtomicBool::new(false),
             filed: AtomicBool::new(false),
+            last_change: AtomicU64::new(0),
             append_capacity,
         }
     }

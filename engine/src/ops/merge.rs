@@ -2,6 +2,7 @@
 //! same steps and invariants; why no write is lost: [`Shard::merge_with`].
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::api::{MergeShards, OperationOutcome};
@@ -78,6 +79,7 @@ impl Core {
                 merged: copied,
                 epoch,
                 revision,
+                seam: &right.range.start,
             });
             Record { body, request: RequestId::default() }
         };
@@ -101,9 +103,11 @@ impl Core {
         let pause_us = swapped.elapsed().as_micros() as u64;
         Counters::add(&self.store.counters.shard_pauses_us, pause_us);
         // 4.
-        let lsn = merged
-            .revision
-            .with_last(|revision| self.wal.reserve(permit).publish(&record(revision)));
+        let lsn = merged.revision.with_last(|revision| {
+            // Stragglers' changes are the merged shard's, for who waits for one.
+            merged.last_change.fetch_max(revision.0, Ordering::Release);
+            self.wal.reserve(permit).publish(&record(revision))
+        });
         state.saw(copied.0, copied.1);
         state.operations.end(plan.operation, OperationOutcome::Done, lsn);
         drop(busy);

@@ -12,6 +12,7 @@
 //! so it does not matter on which side of the record it lies; writers wait for nothing but a stripe.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::api::{OperationOutcome, SplitShard};
@@ -112,6 +113,10 @@ impl Core {
         // 4.
         let [left_counter, right_counter] = [&children[0].revision, &children[1].revision];
         let lsn = RevisionCounter::part(left_counter, right_counter, |revision| {
+            // Stragglers' changes are the children's, for who waits for one.
+            for child in &children {
+                child.last_change.fetch_max(revision.0, Ordering::Release);
+            }
             self.wal.reserve(permit).publish(&record(revision))
         });
         state.saw(left.0, left.1);

@@ -3,6 +3,8 @@
 //! Invariant: a write whose condition fails, or that finds nothing to delete, is a read: its
 //! ticket is the newest LSN of the key's word.
 
+use std::sync::atomic::Ordering;
+
 use smallvec::SmallVec;
 
 use crate::api::{Condition, Written};
@@ -116,7 +118,10 @@ impl Core {
             let reservation = self.wal.reserve(permit);
             let mut sections: SmallVec<[Section<'_>; 1]> = SmallVec::new();
             for (number, (shard, ops)) in parts.iter().enumerate() {
-                let first_revision = counters.take(number, ops.len() as u64);
+                let count = ops.len() as u64;
+                let first_revision = counters.take(number, count);
+                // Between reserve and publish: see the feed's waiters.
+                shard.last_change.store(first_revision.0 + count - 1, Ordering::Release);
                 sections.push(Section { instance: shard.instance, first_revision, ops });
             }
             (reservation, sections)

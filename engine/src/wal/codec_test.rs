@@ -104,7 +104,8 @@ fn shard_bodies() -> [Body<'static>; 4] {
     let (left, right, epoch, revision) = (copied(2), copied(3), 4, Revision(5));
     let split =
         Split { operation: 9, parent: copied(1), left, right, epoch, revision, key: b"key" };
-    let merge = Merge { operation: 9, left, right, merged: copied(1), epoch, revision };
+    let merge =
+        Merge { operation: 9, left, right, merged: copied(1), epoch, revision, seam: b"seam" };
     [
         Body::Split(split),
         Body::Merge(merge),

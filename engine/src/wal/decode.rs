@@ -42,7 +42,7 @@ pub(crate) enum BodyView<'a> {
     /// A shard was cut in two.
     Split(Split<'a>),
     /// Two shards became one.
-    Merge(Merge),
+    Merge(Merge<'a>),
     /// An operation on shards will never be executed here.
     RefuseOperation {
         /// The operation.
@@ -217,7 +217,6 @@ impl std::fmt::Debug for Sections<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SectionView<'a> {
     /// Which copy of which shard.
-    #[cfg_attr(not(test), expect(dead_code, reason = "records are routed by key; moves need it"))]
     pub(crate) instance: InstanceId,
     /// The revision of the first operation; operation `i` has `first_revision + i`.
     pub(crate) first_revision: Revision,
@@ -231,6 +230,11 @@ impl<'a> SectionView<'a> {
         let left = cursor.u32()?;
         cursor.u32()?;
         Some(Self { instance, first_revision, ops: Ops { rest: *cursor, left } })
+    }
+
+    /// How many operations.
+    pub(crate) fn count(&self) -> u64 {
+        self.ops.left.into()
     }
 
     /// The operations, in order.

@@ -87,7 +87,7 @@ pub(crate) enum Body<'a> {
     /// A shard was cut in two.
     Split(Split<'a>),
     /// Two shards became one.
-    Merge(Merge),
+    Merge(Merge<'a>),
     /// An operation on shards will never be executed here.
     RefuseOperation {
         /// The operation.
@@ -133,7 +133,7 @@ impl Record<'_> {
             Body::Filler => 0,
             Body::CreateShard { start, end, .. } => CREATE_SHARD_BYTES + start.len() + end.len(),
             Body::Split(split) => split.encoded_len(),
-            Body::Merge(_) => Merge::ENCODED_LEN,
+            Body::Merge(merge) => merge.encoded_len(),
             Body::RefuseOperation { reason, .. } => refusal_len(reason),
             Body::ForgetOperation { .. } => 8,
         };

@@ -26,6 +26,7 @@ mod commit;
 mod decode;
 mod encode;
 mod flusher;
+mod follow;
 mod inspect;
 mod parker;
 mod reader;
@@ -76,8 +77,10 @@ use room::Room;
 use space::Space;
 
 pub(crate) use commit::Callback;
+pub(crate) use decode::SectionView;
 pub(crate) use decode::{BodyView, RecordView};
 pub(crate) use encode::{Body, Op, Record, Section};
+pub(crate) use follow::{Followed, Reading};
 pub(crate) use inspect::{check, inspect};
 pub(crate) use record::{OpKind, RequestId};
 pub(crate) use repair::DamagedLog;
@@ -201,6 +204,11 @@ impl Wal {
         }
     }
 
+    /// The same once more than `lsn` is durable, whether or not anybody has reserved more yet.
+    pub(crate) fn on_durable_beyond(&self, lsn: Lsn, callback: Callback) {
+        self.shared.commit.on_durable(lsn.0.saturating_add(1), callback);
+    }
+
     /// Everything below is durable.
     pub(crate) fn durable_lsn(&self) -> Lsn {
         Lsn(self.shared.commit.durable())
@@ -231,7 +239,8 @@ impl Wal {
     }
 
     /// The log below `checkpoint_lsn` is no longer needed: call it only after the manifest that
-    /// says so is durable. Segments wholly below are reused or removed.
+    /// says so is durable. Segments wholly below are kept for readers that lag, or else reused or
+    /// removed.
     pub(crate) fn retire(&self, checkpoint_lsn: Lsn) {
         self.shared.checkpoint_lsn.fetch_max(checkpoint_lsn.0, Ordering::Relaxed);
         self.shared.segments.retire(checkpoint_lsn.0);
@@ -240,7 +249,7 @@ impl Wal {
     /// The log's counters.
     pub(crate) fn stats(&self) -> WalStats {
         let shared = &*self.shared;
-        let (segments, free) = shared.segments.counts();
+        let (segments, kept_segments, free) = shared.segments.counts();
         let recycled_segments = free + u64::from(shared.room.has_spare());
         let durable_lsn = self.durable_lsn();
         WalStats {
@@ -251,6 +260,7 @@ impl Wal {
             fsyncs: shared.counters.fsyncs.load(Ordering::Relaxed),
             bytes: shared.counters.bytes.load(Ordering::Relaxed),
             segments,
+            kept_segments,
             recycled_segments,
             stalls: shared.space.stalls(),
         }

@@ -39,6 +39,15 @@ impl SegmentReader {
         Ok(Self { file, header, limit, buffer: Vec::new(), buffer_at: 0 })
     }
 
+    /// The same for the records that end at or below `end`: nothing behind it is looked at.
+    pub(super) fn up_to(file: Arc<dyn File>, header: SegmentHeader, end: u64) -> Result<Self> {
+        let mut reader = Self::new(file, header)?;
+        if end < header.limit_lsn() {
+            reader.limit = reader.limit.min(header.offset_of(end.max(header.start_lsn)));
+        }
+        Ok(reader)
+    }
+
     /// The valid record at `lsn`; `None` if there is none.
     pub(super) fn record_at(&mut self, lsn: u64) -> Result<Option<(Header, &[u8])>> {
         if lsn < self.header.start_lsn || lsn >= self.header.limit_lsn() {

@@ -120,13 +120,30 @@ fn copy_unproven(replay: &Replay, file: &dyn File, header: &SegmentHeader) -> Re
     write(chunk_lsn, &chunk)
 }
 
-/// Keeps the segments that are needed; the others are void.
+/// Keeps the segments that are needed, and those before them that go on to there, as far as their
+/// headers say: who reads them finds out. The others are void.
 fn give_up_old(replay: &Replay, segments: &Segments, needed: &dyn Fn(usize) -> bool) {
-    for (index, segment) in replay.files.segments.iter().enumerate() {
-        let seq = segment.header.seq;
+    let found = &replay.files.segments;
+    let first = replay.walk.extents.first().map(|extent| extent.segment);
+    // From the newest on: what a segment holds from the start of a newer one on is void.
+    let mut end = replay.walk.proven;
+    let mut kept = Vec::new();
+    for (index, segment) in found.iter().enumerate().rev() {
+        let start_lsn = segment.header.start_lsn;
+        let goes_on = first.is_some_and(|first| index <= first) && start_lsn < end;
+        if needed(index) || goes_on {
+            end = end.min(start_lsn);
+            kept.push(index);
+        }
+    }
+    kept.reverse();
+    for (index, segment) in found.iter().enumerate() {
+        let SegmentHeader { seq, start_lsn, .. } = segment.header;
+        let described = LiveSegment { seq, start_lsn, bytes: segment.bytes };
         if needed(index) {
-            let start_lsn = segment.header.start_lsn;
-            segments.push_live(LiveSegment { seq, start_lsn, bytes: segment.bytes });
+            segments.push_live(described);
+        } else if kept.contains(&index) {
+            segments.push_kept(described);
         } else {
             segments.push_free(seq, segment.bytes);
         }

@@ -5,7 +5,7 @@
 //! - split (16): operation, parent and its instance, left and its instance, right and its instance,
 //!   epoch, revision, key_len u16, reserved u16 and u32, key;
 //! - merge (17): operation, left and its instance, right and its instance, merged and its instance,
-//!   epoch, revision;
+//!   epoch, revision, seam_len u16, reserved u16 and u32, seam;
 //! - refuse operation (18): operation, reason_len u16, reserved u16 and u32, reason (UTF-8);
 //! - forget operation (19): operation.
 //!
@@ -41,7 +41,7 @@ pub(crate) struct Split<'a> {
 
 /// Two neighbours became one shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Merge {
+pub(crate) struct Merge<'a> {
     /// Who asked; 0 = nobody who will ask again.
     pub(crate) operation: u64,
     /// The one with the lesser keys.
@@ -54,6 +54,8 @@ pub(crate) struct Merge {
     pub(crate) epoch: u64,
     /// As in [`Split::revision`].
     pub(crate) revision: Revision,
+    /// The first key of `right`, for readers of changes: their positions are of one of the two.
+    pub(crate) seam: &'a [u8],
 }
 
 const NUMBER: usize = 8;
@@ -100,16 +102,20 @@ impl<'a> Split<'a> {
     }
 }
 
-impl Merge {
-    pub(super) const ENCODED_LEN: usize = 9 * NUMBER;
-
-    pub(super) fn encode(&self, sink: &mut impl Sink) {
-        let Self { operation, left, right, merged, epoch, revision } = self;
-        put(sink, &[*operation, left.0.0, left.1.0, right.0.0, right.1.0, merged.0.0, merged.1.0]);
-        put(sink, &[*epoch, revision.0]);
+impl<'a> Merge<'a> {
+    pub(super) fn encoded_len(&self) -> usize {
+        10 * NUMBER + self.seam.len()
     }
 
-    pub(super) fn take(cursor: &mut Cursor<'_>) -> Option<Self> {
+    pub(super) fn encode(&self, sink: &mut impl Sink) {
+        debug_assert!(u16::try_from(self.seam.len()).is_ok());
+        let Self { operation, left, right, merged, epoch, revision, seam } = self;
+        put(sink, &[*operation, left.0.0, left.1.0, right.0.0, right.1.0, merged.0.0, merged.1.0]);
+        put(sink, &[*epoch, revision.0, seam.len() as u64]);
+        sink.put(seam);
+    }
+
+    pub(super) fn take(cursor: &mut Cursor<'a>) -> Option<Self> {
         Some(Self {
             operation: cursor.u64()?,
             left: take_copied(cursor)?,
@@ -117,6 +123,7 @@ impl Merge {
             merged: take_copied(cursor)?,
             epoch: cursor.u64()?,
             revision: Revision(cursor.u64()?),
+            seam: take_bytes(cursor)?,
         })
     }
 }
@@ -168,10 +175,11 @@ mod tests {
             merged: copied(3),
             epoch: 4,
             revision: Revision(5),
+            seam: b"seam",
         };
         let mut bytes = Vec::new();
         merge.encode(&mut bytes);
-        assert_eq!(bytes.len(), Merge::ENCODED_LEN);
+        assert_eq!(bytes.len(), merge.encoded_len());
         assert_eq!(Merge::take(&mut Cursor(&bytes)), Some(merge));
         let mut bytes = Vec::new();
         encode_refusal(7, "no \u{e9}", &mut bytes);

@@ -9,7 +9,12 @@ use crate::options::Options;
 use crate::types::{InstanceId, Lsn, Revision};
 
 pub(super) fn options() -> Options {
-    Options { wal_segment_bytes: 16 << 10, checkpoint_wal_bytes: 64 << 10, ..Options::for_tests() }
+    Options {
+        wal_segment_bytes: 16 << 10,
+        checkpoint_wal_bytes: 64 << 10,
+        wal_keep_bytes: 16 << 10,
+        ..Options::for_tests()
+    }
 }
 
 pub(super) fn os_disk(dir: &tempfile::TempDir) -> Arc<dyn Disk> {

@@ -60,6 +60,7 @@ pub(crate) fn small() -> Options {
         value_segment_bytes: (8 << 20) + (16 << 10),
         value_log_max_bytes: 1 << 30,
         checkpoint_wal_bytes: 64 << 10,
+        wal_keep_bytes: 32 << 10,
         ..Options::for_tests()
     }
 }

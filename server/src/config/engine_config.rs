@@ -61,6 +61,8 @@ pub struct EngineConfig {
     pub memory_budget_bytes: Option<u64>,
     /// A checkpoint begins when the log since the last one is longer than this, bytes.
     pub checkpoint_wal_bytes: u64,
+    /// Most bytes of log that are kept behind the checkpoint for readers of changes that lag.
+    pub wal_keep_bytes: u64,
     /// Reorganize and checkpoint by themselves. Off: only by call.
     pub background: bool,
     /// Threads for reorganize and checkpoint.
@@ -84,6 +86,7 @@ impl Default for EngineConfig {
             shard_max_entries: options.shard_max_entries,
             memory_budget_bytes: options.memory_budget_bytes,
             checkpoint_wal_bytes: options.checkpoint_wal_bytes,
+            wal_keep_bytes: options.wal_keep_bytes,
             background: options.background,
             job_threads: options.job_threads,
         }
@@ -116,6 +119,7 @@ impl EngineConfig {
             shard_max_entries: self.shard_max_entries,
             memory_budget_bytes: self.memory_budget_bytes,
             checkpoint_wal_bytes: self.checkpoint_wal_bytes,
+            wal_keep_bytes: self.wal_keep_bytes,
             background: self.background,
             job_threads: self.job_threads,
             ..Options::default()
