@@ -95,11 +95,14 @@ impl Core {
         });
         // Cancelled at the end.
         let _wait = self.on_changes(range, after, done)?;
-        let until = Instant::now() + timeout;
+        // Beyond what a clock can show: without a limit.
+        let until = Instant::now().checked_add(timeout);
         let mut outcome = ended.0.lock();
         while outcome.is_none() {
-            if ended.1.wait_until(&mut outcome, until).timed_out() {
-                break;
+            match until {
+                Some(until) if ended.1.wait_until(&mut outcome, until).timed_out() => break,
+                Some(_) => {}
+                None => ended.1.wait(&mut outcome),
             }
         }
         outcome.take().map_or(Ok(false), |outcome| outcome.map(|()| true))
