@@ -124,8 +124,11 @@ impl Core {
     fn plan_changes(&self, range: &KeyRange, after: Revision) -> Result<Plan> {
         let mut waited = None;
         loop {
+            // The log first, then the table: a shard is in the table before anything of it is in
+            // the log, so none is in the index whose place in the lineage is not known.
+            let mut index = self.feed.index.lock();
+            index.advance(&self.wal)?;
             let shard = self.shard_of_range(range)?;
-            // Before the log is looked at: what is not there then was not handed out.
             let counter = shard.revision.last();
             if after > counter {
                 return Err(Error::invalid(format!(
@@ -133,8 +136,6 @@ impl Core {
                      {counter}: it is of another shard"
                 )));
             }
-            let mut index = self.feed.index.lock();
-            index.advance(&self.wal)?;
             let opened = self.feed.opened.contains_key(&shard.instance);
             if !opened && !index.is_known(shard.instance) {
                 // It may have been shown a moment ago and not be in the log yet: who makes it holds

@@ -113,7 +113,7 @@ fn a_merge_leaves_each_parents_position_to_its_range() {
 #[test]
 fn followers_miss_nothing_while_shards_split_and_merge() {
     const RANGES: u64 = 4;
-    const WRITES: u64 = 1500;
+    const WRITES: u64 = 6000;
     let seed = seed("followers_miss_nothing_while_shards_split_and_merge");
     let options = Options { wal_keep_bytes: 8 << 20, sharding: Sharding::Managed, ..small() };
     let bench = Bench::new(options);
