@@ -1,4 +1,5 @@
-//! Writers, readers, scans, reorganize, checkpoint and defragment at once, with power cuts in the middle.
+//! Writers, readers, scans, reorganize, checkpoint, defragment, splits and merges of shards at once,
+//! with power cuts in the middle.
 //!
 //! Under test: a read never shows what a crash could take back, a value is never torn, a key never
 //! goes back, and what was acknowledged or read is there after the cut. Each key counts: odd
@@ -13,7 +14,8 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use vmemkv_engine::io::testing::{CrashDisk, PowerCut};
 use vmemkv_engine::{
-    Condition, Continue, DefragmentOptions, Engine, Operation, Options, ScanOptions,
+    Condition, Continue, DefragmentOptions, Engine, MergeShards, Operation, Options, ScanOptions,
+    ShardId, SplitShard,
 };
 
 const WRITERS: usize = 3;
@@ -124,6 +126,33 @@ impl Round<'_> {
         }
     }
 
+    /// Splits and merges; nobody else changes shards.
+    fn change_shards(&self, seed: u64) {
+        let mut random = StdRng::seed_from_u64(seed);
+        while !self.stop.load(Ordering::Relaxed) {
+            let shards = self.engine.shards();
+            let chosen = random.random_range(0..shards.len());
+            let id = shards.iter().map(|shard| shard.id.0).max().unwrap() + 1;
+            let epoch = shards.iter().map(|shard| shard.epoch).max().unwrap() + 1;
+            if shards.len() > 6 || random.random_bool(0.4) {
+                let [left, right, ..] = &shards[chosen..] else { continue };
+                let (left, right, merged) = (left.id, right.id, ShardId(id));
+                let merge = MergeShards { operation: 0, left, right, merged, epoch };
+                self.engine.merge_shards(&merge).unwrap();
+            } else {
+                let key = key(random.random_range(0..KEYS));
+                if key <= shards[chosen].range.start || !shards[chosen].range.contains(&key) {
+                    continue;
+                }
+                let (shard, left, right) = (shards[chosen].id, ShardId(id), ShardId(id + 1));
+                let split = SplitShard { operation: 0, shard, key, left, right, epoch };
+                self.engine.split_shard(&split).unwrap();
+            }
+            // Some of what is new meets a checkpoint before its own merge.
+            std::thread::sleep(Duration::from_micros(random.random_range(0..2000)));
+        }
+    }
+
     /// One chunk over everything: each key once, and none missed.
     fn scan(&self, reverse: bool) {
         let before: Vec<u64> =
@@ -197,6 +226,8 @@ fn run(seed: u64, options: &Options, rounds: usize) {
                     work.engine.reorganize(None).unwrap();
                 }
             });
+            let seed = random.random();
+            scope.spawn(move || work.change_shards(seed));
             scope.spawn(move || {
                 let options = DefragmentOptions { min_dead_ratio: 0.001, max_bytes: 0 };
                 while !work.stop.load(Ordering::Relaxed) {

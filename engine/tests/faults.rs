@@ -12,7 +12,10 @@ use std::sync::Arc;
 
 use support::{Change, History, contents, fast_dir, put_durable, seed, small, verify, watchdog};
 use vmemkv_engine::io::testing::{CrashDisk, Fault, FaultDisk, Operation as Io, PowerCut};
-use vmemkv_engine::{Condition, Engine, ErrorKind, KeyRange, Lsn, Operation, Options, State};
+use vmemkv_engine::{
+    Condition, Engine, ErrorKind, KeyRange, Lsn, MergeShards, Operation, Options, ShardId,
+    SplitShard, State,
+};
 
 /// A workload that goes on over errors.
 struct Faulty {
@@ -21,6 +24,8 @@ struct Faulty {
     disk: Arc<FaultDisk>,
     engine: Option<Engine>,
     history: History,
+    /// How many shards there may be.
+    shards: Vec<usize>,
     at: String,
 }
 
@@ -33,7 +38,15 @@ impl Faulty {
         let dir = fast_dir();
         let crash = CrashDisk::new(dir.path()).unwrap();
         let disk = FaultDisk::with_seed(crash.clone(), 7);
-        Self { _dir: dir, crash, disk, engine: None, history: History::default(), at }
+        Self {
+            _dir: dir,
+            crash,
+            disk,
+            engine: None,
+            history: History::default(),
+            shards: vec![1],
+            at,
+        }
     }
 
     /// Opens; an error is fine while there are faults.
@@ -48,6 +61,9 @@ impl Faulty {
             let count = self.history.check(&contents(engine), 0, &self.at);
             self.history.keep(count);
             self.history.acknowledged(Lsn(u64::MAX), 0);
+            let shards = engine.shards().len();
+            assert!(self.shards.contains(&shards), "{}: {shards} shards", self.at);
+            self.shards = vec![shards];
         }
     }
 
@@ -119,6 +135,39 @@ impl Faulty {
         }
     }
 
+    /// Splits the only shard at a key, or merges the two that there are. What an error leaves is the
+    /// one or the other; a change that returned stays.
+    fn change_shards(&mut self, at: &str) {
+        let Some(engine) = &self.engine else { return };
+        let shards = engine.shards();
+        let (operation, epoch) =
+            (shards.iter().map(|s| s.id.0).max().unwrap() + 1, shards[0].epoch + 1);
+        let result = match &shards[..] {
+            [left, right] => engine.merge_shards(&MergeShards {
+                operation,
+                left: left.id,
+                right: right.id,
+                merged: ShardId(operation),
+                epoch,
+            }),
+            _ => engine.split_shard(&SplitShard {
+                operation,
+                shard: shards[0].id,
+                key: at.into(),
+                left: ShardId(operation),
+                right: ShardId(operation + 1),
+                epoch,
+            }),
+        };
+        let before = shards.len();
+        match result {
+            Ok(_) => self.shards = vec![3 - before],
+            // Refused before anything was changed: nothing that comes later can make it so.
+            Err(_) if engine.shards().len() == before => {}
+            Err(_) => self.shards.push(3 - before),
+        }
+    }
+
     /// The workload. Large values open a second value segment and roll the log.
     fn run(&mut self) {
         self.open();
@@ -127,6 +176,7 @@ impl Faulty {
         }
         self.checkpoint();
         self.put("big1", &vec![1; 5 << 20], true);
+        self.change_shards("b");
         self.put("a1", b"inline", false);
         self.put("a2", &[9; 90], true);
         self.put("big2", &vec![2; 5 << 20], true);
@@ -136,9 +186,11 @@ impl Faulty {
         self.delete("a3", true);
         self.batch(&["b1", "b2", "b3"], &[5; 3000]);
         self.checkpoint();
+        self.change_shards("");
         self.delete_range("b", "b3");
         self.put("big1", &vec![3; 4 << 20], true);
         self.open();
+        self.change_shards("a2");
         self.put("c", &[6; 500], true);
         self.checkpoint();
         self.put("d", &[7; 500], true);
@@ -181,6 +233,8 @@ impl Faulty {
         let engine = Engine::open_on(disk, options());
         let engine = engine.unwrap_or_else(|error| panic!("{at}: open: {error:?}"));
         self.history.check(&contents(&engine), 0, &at);
+        let shards = engine.shards();
+        assert!(self.shards.contains(&shards.len()), "{at}: {shards:?}, not {:?}", self.shards);
         verify(&engine, &at);
         put_durable(&engine, b"zz", b"new");
         engine.checkpoint().unwrap();

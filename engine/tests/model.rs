@@ -41,6 +41,8 @@ fn many_shards_and_background_jobs_match_the_model() {
     let options = Options {
         sharding: vmemkv_engine::Sharding::Alone { boundaries },
         background: true,
+        shard_max_entries: 150,
+        shard_merge_after: std::time::Duration::ZERO,
         ..small()
     };
     run("shards", &options, 30_000);

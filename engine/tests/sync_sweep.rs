@@ -2,7 +2,7 @@
 //!
 //! Under test: what was acknowledged is there; what is there is a prefix of what was written;
 //! `verify` is clean; the engine takes new writes and those survive a second cut. The workload has
-//! puts, updates in place, deletes, batches, range deletes, reorganizes, checkpoints, segment
+//! puts, updates in place, deletes, splits and merges of shards, batches, range deletes, reorganizes, checkpoints, segment
 //! rolls of the log, and a reopen in the middle. `VMEMKV_SEED` runs one again.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -15,7 +15,9 @@ use std::sync::Arc;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use support::{Change, History, Model, contents, put_durable, seed, small, verify, watchdog};
 use vmemkv_engine::io::testing::{CrashDisk, Keep, Operation as Io, PowerCut};
-use vmemkv_engine::{Condition, Engine, KeyRange, Lsn, Operation, Options};
+use vmemkv_engine::{
+    Condition, Engine, KeyRange, Lsn, MergeShards, Operation, Options, ShardId, SplitShard,
+};
 
 /// A workload on a crash disk, step by step.
 struct Sweep {
@@ -24,6 +26,8 @@ struct Sweep {
     engine: Option<Engine>,
     history: History,
     options: Options,
+    /// Where shards begin, with the crash points at which a change to that began and had returned.
+    maps: Vec<(usize, usize, Vec<Vec<u8>>)>,
 }
 
 impl Sweep {
@@ -32,7 +36,14 @@ impl Sweep {
         let options = small();
         let engine = Some(Engine::open_on(disk.clone(), options.clone()).unwrap());
         let random = StdRng::seed_from_u64(seed);
-        Self { random, disk, engine, history: History::default(), options }
+        Self {
+            random,
+            disk,
+            engine,
+            history: History::default(),
+            options,
+            maps: vec![(0, 0, vec![Vec::new()])],
+        }
     }
 
     fn engine(&self) -> &Engine {
@@ -99,6 +110,40 @@ impl Sweep {
         (self.engine().delete_range(&range, 1000).unwrap().lsn, change)
     }
 
+    /// Splits a shard, or merges two. Durable when it returns.
+    fn change_shards(&mut self) {
+        let begun = self.disk.crash_points();
+        let shards = self.engine().shards();
+        let id = shards.iter().map(|shard| shard.id.0).max().unwrap() + 1;
+        let epoch = shards.iter().map(|shard| shard.epoch).max().unwrap() + 1;
+        let chosen = self.random.random_range(0..shards.len());
+        if let ([left, right, ..], true) = (&shards[chosen..], shards.len() > 2) {
+            let (left, right, merged) = (left.id, right.id, ShardId(id));
+            let merge = MergeShards { operation: id, left, right, merged, epoch };
+            self.engine().merge_shards(&merge).unwrap();
+        } else {
+            let key = self.key();
+            let shard = shards.iter().find(|shard| shard.range.contains(&key)).unwrap();
+            if shard.range.start == key {
+                return;
+            }
+            let (shard, left, right) = (shard.id, ShardId(id), ShardId(id + 1));
+            let split = SplitShard { operation: id, shard, key, left, right, epoch };
+            self.engine().split_shard(&split).unwrap();
+        }
+        let starts = self.engine().shards().into_iter().map(|shard| shard.range.start).collect();
+        self.maps.push((begun, self.disk.crash_points(), starts));
+        self.settle();
+    }
+
+    /// Fails unless the shards are what a cut at `point` may leave.
+    fn check_shards(&self, engine: &Engine, point: usize, at: &str) {
+        let found: Vec<_> = engine.shards().into_iter().map(|shard| shard.range.start).collect();
+        let least = self.maps.iter().rposition(|map| map.1 <= point).unwrap();
+        let mut possible = self.maps[least..].iter().take_while(|map| map.0 <= point);
+        assert!(possible.any(|map| map.2 == found), "{at}: shards at {found:?}");
+    }
+
     fn settle(&mut self) {
         let durable = self.engine().durable_lsn();
         self.history.acknowledged(durable, self.disk.crash_points());
@@ -114,8 +159,11 @@ impl Sweep {
 
     fn run(&mut self, phases: usize) {
         for phase in 0..phases {
-            for _ in 0..25 {
+            for step in 0..25 {
                 self.step();
+                if step % 8 == 7 {
+                    self.change_shards();
+                }
             }
             match phase % 4 {
                 0 => self.engine().reorganize(None).unwrap(),
@@ -133,6 +181,7 @@ fn check(sweep: &Sweep, image: &Arc<CrashDisk>, point: usize, at: &str) -> (Engi
     let engine = Engine::open_on(image.clone(), sweep.options.clone());
     let engine = engine.unwrap_or_else(|error| panic!("{at}: open: {error:?}"));
     let count = sweep.history.check(&contents(&engine), point, at);
+    sweep.check_shards(&engine, point, at);
     verify(&engine, at);
     (engine, count)
 }

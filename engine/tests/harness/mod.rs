@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod compare;
+mod shards;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,6 +37,7 @@ pub(crate) struct Run {
     pending: Vec<(Lsn, Change)>,
     /// Records that defragment moved.
     moved: u64,
+    shards: shards::Expected,
 }
 
 impl Run {
@@ -55,6 +57,7 @@ impl Run {
             durable: Model::new(),
             pending: Vec::new(),
             moved: 0,
+            shards: shards::Expected::default(),
         }
     }
 
@@ -125,7 +128,8 @@ impl Run {
 
     fn step(&mut self, at: &str) {
         match self.random.random_range(0..10_000) {
-            0..4500 => self.write(at),
+            0..40 => self.change_shards(at),
+            40..4500 => self.write(at),
             4500..6500 => self.get(at),
             6500..7300 => self.scan(at),
             7300..8200 => self.batch(at),
@@ -263,6 +267,7 @@ impl Run {
     }
 
     fn compare_all(&mut self, at: &str) {
+        self.check_shards(at);
         let found = contents(self.engine());
         assert!(found == self.model, "{at}: {}", difference(&found, &self.model));
         let report = self.engine().verify(&|| false).unwrap();
@@ -353,5 +358,6 @@ impl Run {
     fn open(&mut self, at: &str) {
         let engine = Engine::open_on(self.disk.clone(), self.options.clone());
         self.engine = Some(engine.unwrap_or_else(|error| panic!("{at}: open: {error:?}")));
+        self.check_shards(at);
     }
 }
