@@ -96,8 +96,8 @@ fn find(table: &ShardTable, instance: InstanceId) -> Option<Arc<Shard>> {
     table.shards().iter().find(|shard| shard.instance == instance).cloned()
 }
 
-/// Gives a shard that nobody sees yet regions of its own.
-fn settle(store: &Store, shard: &Shard) -> Result<()> {
+/// Gives a shard that nobody sees yet a sorted region of its own; the bytes that it points to.
+fn settle(store: &Store, shard: &Shard) -> Result<u64> {
     let merged = shard.merge_frozen(store.options.bloom);
     let mut bytes = 0;
     let mut entries = merged.cursor();
@@ -107,9 +107,9 @@ fn settle(store: &Store, shard: &Shard) -> Result<()> {
         entries.next();
     }
     drop(entries);
-    shard.count_live(bytes, shard.live_bytes());
     // It has no file yet.
-    shard.publish_merged(merged, true)
+    shard.publish_merged(merged, true)?;
+    Ok(bytes)
 }
 
 fn replay_split(store: &Store, split: &Split<'_>, state: &mut TableState) -> Result<()> {
@@ -123,7 +123,7 @@ fn replay_split(store: &Store, split: &Split<'_>, state: &mut TableState) -> Res
     RevisionCounter::part(&left.revision, &right.revision, |_| ());
     for child in [&left, &right] {
         child.revision.raise(split.revision);
-        settle(store, child)?;
+        child.count_live(settle(store, child)?, 0);
     }
     let children = [Arc::new(left), Arc::new(right)];
     let table = table.replace(&[parent.instance], children).map_err(is_damage)?;
@@ -141,6 +141,7 @@ fn replay_merge(store: &Store, merge: &Merge, state: &mut TableState) -> Result<
         left.merge_with(&right, merge.merged, merge.epoch, bloom).map_err(is_damage)?;
     merged.revision = RevisionCounter::unite(&left.revision, &right.revision);
     merged.revision.raise(merge.revision);
+    // Its bytes are both shards' already: some are in the active region.
     settle(store, &merged)?;
     let gone = [left.instance, right.instance];
     let table = table.replace(&gone, [Arc::new(merged)]).map_err(is_damage)?;
