@@ -7,13 +7,14 @@ use std::{env, fs};
 use prost::Message as _;
 
 const ROOT: &str = "proto";
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "vmemkv/v1/types.proto",
     "vmemkv/v1/kv.proto",
     "vmemkv/v1/router.proto",
     "vmemkv/v1/admin.proto",
     "vmemkv/v1/node_admin.proto",
     "vmemkv/internal/v1/control.proto",
+    "vmemkv/internal/v1/node.proto",
     "vmemkv/internal/v1/raft.proto",
 ];
 

@@ -67,6 +67,7 @@ mod tests {
             v1::admin_server::SERVICE_NAME,
             v1::node_admin_server::SERVICE_NAME,
             internal::v1::control_server::SERVICE_NAME,
+            internal::v1::node_server::SERVICE_NAME,
             internal::v1::raft_server::SERVICE_NAME,
         ] {
             assert!(names.iter().any(|found| found == name), "{name}");

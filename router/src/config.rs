@@ -38,6 +38,9 @@ pub struct Config {
     pub lease_ms: u64,
     /// How often servers send heartbeats, milliseconds.
     pub heartbeat_ms: u64,
+    /// Split shards that their servers report to be above their limits (`shard_max_bytes` and
+    /// `shard_max_entries` of the server's engine). Off: only by `vmemkv shard split`.
+    pub split_by_size: bool,
     /// How long a shutdown waits for calls that run, milliseconds.
     pub grace_ms: u64,
     /// How often the leader tells the other routers that it lives, milliseconds.
@@ -60,6 +63,7 @@ impl Default for Config {
             initial_boundaries: None,
             lease_ms: 600_000,
             heartbeat_ms: 1_000,
+            split_by_size: true,
             grace_ms: 10_000,
             raft_heartbeat_ms: 250,
             raft_election_ms: 1_000,

@@ -17,6 +17,7 @@ mod monitor;
 mod raft;
 mod router;
 mod service;
+mod splits;
 pub mod state;
 mod transport;
 

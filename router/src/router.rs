@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tonic::service::RoutesBuilder;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
@@ -33,6 +34,7 @@ use crate::service::proxy::Proxy;
 use crate::service::raft::RaftService;
 use crate::service::router::RouterService;
 use crate::service::status::StatusView;
+use crate::splits::Splits;
 use crate::state::{Action, Outcome};
 use crate::transport::{MESSAGE_BYTES, Port, Served};
 
@@ -110,6 +112,8 @@ pub struct Router {
     grace: Duration,
     raft: RaftNode,
     control: ControlService,
+    splits: Splits,
+    driver: Option<JoinHandle<()>>,
     view: StatusView,
     counts: Arc<MethodCounts>,
     proxy: Arc<Proxy>,
@@ -145,13 +149,18 @@ impl Router {
         };
         let raft = RaftNode::open(&config.data, &settings).await?;
         let heartbeat = Duration::from_millis(config.heartbeat_ms);
-        let monitor = Arc::new(Monitor::new(Arc::new(SystemClock::new()), heartbeat));
+        let clock = Arc::new(SystemClock::new());
+        let monitor = Arc::new(Monitor::new(Arc::<SystemClock>::clone(&clock), heartbeat));
+        let splits =
+            Splits::new(raft.clone(), Arc::clone(&monitor), clock, config.split_by_size);
         let map = MapView::new(raft.state().clone(), raft.clone());
         let mut router = Self {
             addresses,
             grace: config.grace(),
             control: ControlService::new(raft.clone(), Arc::clone(&monitor), config.heartbeat_ms),
-            view: StatusView::new(raft.clone(), monitor, own.clone()),
+            view: StatusView::new(raft.clone(), monitor, splits.clone(), own.clone()),
+            splits,
+            driver: None,
             counts: Arc::default(),
             proxy: Arc::new(Proxy::new(map)),
             health: HealthReporter::new(),
@@ -164,6 +173,7 @@ impl Router {
         let started = async {
             router.raft.bootstrap_alone(own, START_PATIENCE).await?;
             make_cluster(&router.raft, config.lease_ms, boundaries).await?;
+            router.driver = Some(tokio::spawn(router.splits.clone().run()));
             router.serve_sides(http_port, raft_port)
         };
         match started.await {
@@ -203,6 +213,11 @@ impl Router {
         }
         self.stopping.send_replace(true);
         self.proxy.shutdown();
+        if let Some(driver) = self.driver.take() {
+            // Whatever it was waiting for, the next run asks again.
+            driver.abort();
+            let _ = driver.await;
+        }
         if let Some(grpc) = self.grpc.take() {
             grpc.shutdown(self.grace).await;
         }
@@ -243,7 +258,7 @@ impl Router {
         let state = self.raft.state().clone();
         let map = MapView::new(state.clone(), self.raft.clone());
         let router = RouterService::new(state, map, self.stopping.subscribe());
-        let admin = AdminService::new(self.view.clone(), Arc::clone(&self.counts));
+        let admin = AdminService::new(self.view.clone(), self.splits.clone(), Arc::clone(&self.counts));
         let kv = KvServer::from_arc(Arc::clone(&self.proxy));
         let mut routes = RoutesBuilder::default();
         routes

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use vmemkv_proto::limits::MAX_KEY_BYTES;
 use vmemkv_proto::internal::v1 as internal;
 
 use crate::clock::Clock;
@@ -18,6 +19,8 @@ use crate::state::ClusterState;
 const HEARTBEATS_UNTIL_DOWN: u64 = 5;
 /// And for at least this long.
 const LEAST_SILENCE: Duration = Duration::from_secs(1);
+/// How many shards above their size limit are kept of a node.
+const MAX_CANDIDATES: usize = 16;
 /// Loads are swept once there are this many more than shards.
 const SWEEP_ABOVE: usize = 1_000;
 
@@ -39,6 +42,8 @@ pub(crate) struct Seen {
     pub(crate) disk_used_bytes: u64,
     pub(crate) capacity_bytes: u64,
     pub(crate) engine_state: String,
+    /// Shards above their size limit.
+    pub(crate) candidates: Vec<internal::SplitCandidate>,
 }
 
 /// What servers have reported to this router.
@@ -85,6 +90,7 @@ impl Monitor {
             disk_used_bytes: heartbeat.disk_used_bytes,
             capacity_bytes: heartbeat.capacity_bytes,
             engine_state: heartbeat.engine_state.clone(),
+            candidates: candidates(heartbeat),
         };
         let mut inner = self.inner.lock();
         inner.nodes.insert(heartbeat.node_id, seen);
@@ -104,6 +110,15 @@ impl Monitor {
     /// A node, as last heard since this router started.
     pub(crate) fn seen(&self, node_id: u64) -> Option<Seen> {
         self.inner.lock().nodes.get(&node_id).cloned()
+    }
+
+    /// The shards above their size limit, by node, of nodes that have such.
+    pub(crate) fn candidates(&self) -> Vec<(u64, Vec<internal::SplitCandidate>)> {
+        let inner = self.inner.lock();
+        let ill = inner.nodes.iter().filter(|(_, seen)| !seen.candidates.is_empty());
+        let mut reported: Vec<_> = ill.map(|(id, seen)| (*id, seen.candidates.clone())).collect();
+        reported.sort_by_key(|(node_id, _)| *node_id);
+        reported
     }
 
     /// The load of a shard; zeros if nothing was reported.
@@ -140,6 +155,14 @@ impl Monitor {
     pub(crate) fn takeover_silence(&self) -> Duration {
         self.heartbeat * 2
     }
+}
+
+/// What a heartbeat says of shards above their limit, as far as it can be meant.
+fn candidates(heartbeat: &internal::HeartbeatRequest) -> Vec<internal::SplitCandidate> {
+    let fits = |candidate: &&internal::SplitCandidate| {
+        candidate.key.as_ref().is_none_or(|key| key.len() <= MAX_KEY_BYTES)
+    };
+    heartbeat.split_candidates.iter().filter(fits).take(MAX_CANDIDATES).cloned().collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The cluster's administration: what there is. What changes the cluster comes with splits and
+//! The cluster's administration: what there is, and splits. What else changes the cluster comes with
 //! moves, and is UNIMPLEMENTED until then.
 //!
 //! Invariants: lists come in pages, from this router's committed state; loads are as last reported
@@ -14,17 +14,19 @@ use vmemkv_proto::v1::admin_server::Admin;
 use super::method_counts::MethodCounts;
 use super::paging::Page;
 use super::status::StatusView;
-use crate::state::{Operation, OperationKind};
+use crate::splits::Splits;
+use crate::state::Operation;
 
 /// The service.
 pub(crate) struct AdminService {
     view: StatusView,
+    splits: Splits,
     counts: Arc<MethodCounts>,
 }
 
 impl AdminService {
-    pub(crate) fn new(view: StatusView, counts: Arc<MethodCounts>) -> Self {
-        Self { view, counts }
+    pub(crate) fn new(view: StatusView, splits: Splits, counts: Arc<MethodCounts>) -> Self {
+        Self { view, splits, counts }
     }
 }
 
@@ -83,11 +85,11 @@ impl Admin for AdminService {
         let page = Page::new('o', &request.page_token, request.page_size);
         let before = page.after_id()?.unwrap_or(u64::MAX);
         let (operations, next_page_token) = self.view.state.read(|state| {
-            let wanted = |operation: &&Arc<Operation>| !request.active_only || !operation.finished;
+            let wanted = |operation: &&Arc<Operation>| !request.active_only || !operation.is_finished();
             let left = state.operations.before(before).filter(wanted);
             page.take(
                 left,
-                |operation| to_wire(operation),
+                |operation| self.view.operation(operation),
                 |operation| operation.operation_id.to_le_bytes().to_vec(),
             )
         });
@@ -118,9 +120,11 @@ impl Admin for AdminService {
 
     async fn split_shard(
         &self,
-        _: Request<v1::SplitShardRequest>,
+        request: Request<v1::SplitShardRequest>,
     ) -> Result<Response<v1::SplitShardResponse>, Status> {
-        Err(unimplemented("SplitShard").into())
+        let v1::SplitShardRequest { shard_id, key } = request.into_inner();
+        let operation_id = self.splits.begin(shard_id, key).await?;
+        Ok(Response::new(v1::SplitShardResponse { operation_id }))
     }
 
     async fn merge_shards(
@@ -177,27 +181,5 @@ impl Admin for AdminService {
         _: Request<v1::RemoveRouterRequest>,
     ) -> Result<Response<v1::RemoveRouterResponse>, Status> {
         Err(unimplemented("RemoveRouter").into())
-    }
-}
-
-fn to_wire(operation: &Operation) -> v1::Operation {
-    let kind = match operation.kind {
-        OperationKind::Split => v1::OperationKind::Split,
-        OperationKind::Merge => v1::OperationKind::Merge,
-        OperationKind::Move => v1::OperationKind::Move,
-    };
-    v1::Operation {
-        operation_id: operation.operation_id,
-        kind: kind as i32,
-        phase: operation.phase.clone(),
-        shard_id: operation.shards.first().copied().unwrap_or(0),
-        progress: if operation.finished { 1.0 } else { 0.0 },
-        reason: operation.reason.clone(),
-        other_shard_id: operation.shards.get(1).copied().unwrap_or(0),
-        source_node_id: operation.source,
-        target_node_id: operation.target,
-        attempt: operation.attempt,
-        age_ms: 0,
-        finished: operation.finished,
     }
 }

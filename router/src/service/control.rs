@@ -103,6 +103,7 @@ impl Control for ControlService {
                 shards: assigned(state, node_id),
                 incarnation,
                 heartbeat_ms,
+                operations_ended_below: ended_below(state),
             })
         })?;
         tracing::info!(node_id, incarnation, shards = response.shards.len(), "server registered");
@@ -125,6 +126,7 @@ impl Control for ControlService {
                 map_version: state.cluster.map_version,
                 shards: if news { assigned(state, request.node_id) } else { Vec::new() },
                 shards_included: news,
+                operations_ended_below: ended_below(state),
             })
         })?;
         Ok(Response::new(response))
@@ -211,6 +213,11 @@ fn check_run(state: &ClusterState, request: &internal::HeartbeatRequest) -> Resu
 fn registered_anew(node_id: u64) -> ApiError {
     let message = format!("another run of node {node_id} has registered since: register again");
     ApiError::new(ErrorKind::FailedPrecondition, message)
+}
+
+/// Every operation with a smaller id has ended.
+fn ended_below(state: &ClusterState) -> u64 {
+    state.operations.oldest_active().unwrap_or(state.cluster.next_id)
 }
 
 /// The shards of a node, as it is told.

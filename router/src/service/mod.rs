@@ -17,7 +17,7 @@ use vmemkv_proto::{ApiError, ErrorKind};
 use crate::state::{Outcome, Refusal};
 
 /// What became of a command, or the error for the caller if it was refused.
-fn outcome_or_error(outcome: Outcome) -> Result<Outcome, ApiError> {
+pub(crate) fn outcome_or_error(outcome: Outcome) -> Result<Outcome, ApiError> {
     match outcome {
         Outcome::Refused(refusal) => Err(refused(&refusal)),
         outcome => Ok(outcome),
@@ -25,7 +25,7 @@ fn outcome_or_error(outcome: Outcome) -> Result<Outcome, ApiError> {
 }
 
 /// A refused command as the caller sees it.
-fn refused(refusal: &Refusal) -> ApiError {
+pub(crate) fn refused(refusal: &Refusal) -> ApiError {
     let kind = match refusal {
         Refusal::Invalid(_) => ErrorKind::InvalidArgument,
         Refusal::NotFound(_) => ErrorKind::NotFound,

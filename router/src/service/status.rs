@@ -10,7 +10,8 @@ use vmemkv_proto::v1;
 use crate::local_state::LocalState;
 use crate::monitor::Monitor;
 use crate::raft::{RaftNode, RouterAddress};
-use crate::state::{ClusterState, Node, NodeState, Shard};
+use crate::splits::{Splits, unix_ms};
+use crate::state::{ClusterState, Node, NodeState, Operation, OperationKind, Shard};
 
 /// What an engine in order says of itself.
 const HEALTHY: &str = "healthy";
@@ -21,13 +22,19 @@ pub(crate) struct StatusView {
     pub(super) state: LocalState,
     raft: RaftNode,
     monitor: Arc<Monitor>,
+    splits: Splits,
     /// Where this router is now; the group may remember an older place.
     own: RouterAddress,
 }
 
 impl StatusView {
-    pub(crate) fn new(raft: RaftNode, monitor: Arc<Monitor>, own: RouterAddress) -> Self {
-        Self { state: raft.state().clone(), raft, monitor, own }
+    pub(crate) fn new(
+        raft: RaftNode,
+        monitor: Arc<Monitor>,
+        splits: Splits,
+        own: RouterAddress,
+    ) -> Self {
+        Self { state: raft.state().clone(), raft, monitor, splits, own }
     }
 
     /// A node with what it has reported.
@@ -74,6 +81,34 @@ impl StatusView {
             live_bytes: load.live_bytes,
             requests_per_second: load.requests_per_second,
             operation_id: state.operations.holder(shard.shard_id),
+            note: self.splits.note(shard.shard_id),
+        }
+    }
+
+    /// An operation, with what the router that drives it knows.
+    pub(super) fn operation(&self, operation: &Operation) -> v1::Operation {
+        let kind = match operation.kind {
+            OperationKind::Split => v1::OperationKind::Split,
+            OperationKind::Merge => v1::OperationKind::Merge,
+            OperationKind::Move => v1::OperationKind::Move,
+        };
+        let progress = self.splits.progress(operation);
+        let reason = if operation.is_finished() { &operation.reason } else { &progress.reason };
+        v1::Operation {
+            operation_id: operation.operation_id,
+            kind: kind as i32,
+            phase: progress.phase(operation.phase).to_owned(),
+            shard_id: operation.shards.first().copied().unwrap_or(0),
+            progress: progress.fraction(operation.phase),
+            reason: reason.clone(),
+            other_shard_id: operation.shards.get(1).copied().unwrap_or(0),
+            source_node_id: operation.source,
+            target_node_id: operation.target,
+            attempt: operation.attempt,
+            age_ms: unix_ms().saturating_sub(operation.started_unix_ms),
+            finished: operation.is_finished(),
+            key: operation.key.clone(),
+            new_shard_ids: operation.new_shards.clone(),
         }
     }
 
@@ -129,7 +164,7 @@ impl StatusView {
                 leader_router_id: leader.unwrap_or(0),
                 nodes: Some(nodes),
                 shards: state.shards.len() as u64,
-                active_operations: state.operations.active() as u64,
+                active_operations: state.operations.active().len() as u64,
                 keys: load.keys,
                 live_bytes: load.live_bytes,
                 ..Default::default()

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 
 use super::command::{Action, Command, Confirmed, Outcome, Refusal, Registration};
-use super::{ClusterState, Node, Shard};
+use super::{ClusterState, Node, Shard, split};
 
 /// The epoch of a shard in the first generation of its data. The high bits are that generation.
 const FIRST_EPOCH: u64 = 1;
@@ -83,6 +83,16 @@ fn run(
         }
         Action::ConfirmShards { node_id, incarnation, shards } => {
             confirm(state, *node_id, *incarnation, shards, events)?;
+        }
+        Action::BeginSplit(begin) => {
+            let operation_id = split::begin(state, begin, events)?;
+            return Ok(Outcome::Begun { operation_id });
+        }
+        Action::FinishSplit { operation_id, attempt } => {
+            split::finish(state, *operation_id, *attempt, events)?;
+        }
+        Action::AbortSplit { operation_id, attempt, reason } => {
+            split::abort(state, *operation_id, *attempt, reason, events)?;
         }
     }
     Ok(done(state))
@@ -277,7 +287,7 @@ fn confirm(
 }
 
 /// Gives a change of the map its version.
-fn publish(
+pub(super) fn publish(
     state: &mut ClusterState,
     changed: Vec<u64>,
     removed: Vec<u64>,

@@ -30,7 +30,7 @@ fn key(rng: &mut StdRng) -> Bytes {
 
 fn action(rng: &mut StdRng, state: &ClusterState) -> Action {
     let cluster = &state.cluster;
-    match rng.random_range(0..10) {
+    match rng.random_range(0..20) {
         0 => {
             let mut boundaries: Vec<_> = (0..rng.random_range(0..6)).map(|_| key(rng)).collect();
             if rng.random_bool(0.9) {
@@ -45,6 +45,7 @@ fn action(rng: &mut StdRng, state: &ClusterState) -> Action {
             lease_ms: rng.random_range(0..9),
         },
         2..6 => Action::RegisterNode(registration(rng, state)),
+        6..14 => split_action(rng, state),
         _ => {
             let node_id = rng.random_range(1..5);
             let run = state.nodes.get(node_id).map_or(0, |node| node.incarnation);
@@ -54,6 +55,29 @@ fn action(rng: &mut StdRng, state: &ClusterState) -> Action {
                 .collect();
             let incarnation = run + u64::from(rng.random_bool(0.1));
             Action::ConfirmShards { node_id, incarnation, shards }
+        }
+    }
+}
+
+/// A command of a split, often a late or repeated one.
+fn split_action(rng: &mut StdRng, state: &ClusterState) -> Action {
+    let operations: Vec<u64> = state.operations.iter().map(|known| known.operation_id).collect();
+    let newest = &operations[operations.len().saturating_sub(4)..];
+    let operation_id = match newest {
+        [] => rng.random_range(0..20),
+        some => some[rng.random_range(0..some.len())],
+    };
+    let attempt = 1 + u64::from(rng.random_bool(0.1));
+    match rng.random_range(0..4) {
+        0 => Action::FinishSplit { operation_id, attempt },
+        1 => Action::AbortSplit { operation_id, attempt, reason: "no".to_owned() },
+        _ => {
+            let at = rng.random_range(0..state.shards.len().max(1));
+            let shard = state.shards.iter().nth(at).map(|shard| Shard::clone(shard));
+            let shard = shard.unwrap_or_default();
+            let epoch = shard.epoch + u64::from(rng.random_bool(0.1));
+            let key = if rng.random_bool(0.1) { shard.end } else { key(rng) };
+            Action::BeginSplit(Begin { shard_id: shard.shard_id, epoch, key, started_unix_ms: 5 })
         }
     }
 }
@@ -82,6 +106,8 @@ fn records(state: &ClusterState) -> BTreeMap<(&'static str, u64), String> {
     let mut all = BTreeMap::from([(("cluster", 0), text(&state.cluster))]);
     all.extend(state.nodes.iter().map(|node| (("node", node.node_id), text(node.as_ref()))));
     all.extend(state.shards.iter().map(|shard| (("shard", shard.shard_id), text(shard.as_ref()))));
+    let operations = state.operations.iter();
+    all.extend(operations.map(|each| (("operation", each.operation_id), text(each.as_ref()))));
     all.extend(state.sessions.iter().map(|session| (("session", session.client), text(session))));
     all
 }
@@ -123,6 +149,7 @@ fn random_commands_keep_the_rules() {
             assert_eq!(stored, records(&state), "{command:?}");
             if matches!(outcome, Outcome::Refused(_)) {
                 assert_eq!((&before.nodes, &before.shards), (&state.nodes, &state.shards));
+                assert_eq!(before.operations, state.operations);
                 let commands = state.cluster.commands;
                 assert_eq!(Cluster { commands, ..before.cluster.clone() }, state.cluster);
             }

@@ -57,6 +57,38 @@ pub enum Action {
         /// The shards.
         shards: Vec<Confirmed>,
     },
+    /// Begins to split a shard, and holds it until the split has ended.
+    BeginSplit(Begin),
+    /// The owner has durably split the shard: its halves take its place in the map.
+    FinishSplit {
+        /// The operation.
+        operation_id: u64,
+        /// The attempt that succeeded.
+        attempt: u64,
+    },
+    /// The owner has durably refused to split the shard. Nothing else permits an abort.
+    AbortSplit {
+        /// The operation.
+        operation_id: u64,
+        /// The attempt that was refused.
+        attempt: u64,
+        /// What the owner said.
+        reason: String,
+    },
+}
+
+/// A split to begin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begin {
+    /// The shard.
+    pub shard_id: u64,
+    /// Its epoch, as the proposer knows it.
+    pub epoch: u64,
+    /// The first key of the right half.
+    #[serde(with = "hex")]
+    pub key: Bytes,
+    /// Now, milliseconds since 1970 by the proposer's clock; for people only.
+    pub started_unix_ms: u64,
 }
 
 /// A server that has started.
@@ -113,6 +145,11 @@ pub enum Outcome {
         incarnation: u64,
         /// The version of the map after it.
         map_version: u64,
+    },
+    /// An operation has begun.
+    Begun {
+        /// Its id.
+        operation_id: u64,
     },
     /// Nothing has been changed.
     Refused(Refusal),

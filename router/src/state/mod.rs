@@ -13,14 +13,18 @@ mod operations;
 pub mod rules;
 mod sessions;
 mod shard_map;
+mod split;
 
 #[cfg(test)]
 mod apply_test;
+#[cfg(test)]
+mod split_test;
 
 pub use self::apply::{Event, apply, check_registration};
 pub use self::cluster::{Cluster, ClusterState};
-pub use self::command::{Action, Command, Confirmed, Outcome, Refusal, Registration};
+pub use self::command::{Action, Begin, Command, Confirmed, Outcome, Refusal, Registration};
 pub use self::nodes::{Node, NodeState, Nodes};
-pub use self::operations::{Operation, OperationKind, Operations};
+pub use self::operations::{Operation, OperationKind, Operations, Phase};
 pub use self::sessions::{Session, Sessions};
 pub use self::shard_map::{MapError, Shard, ShardMap};
+pub use self::split::{check_begin, check_free};

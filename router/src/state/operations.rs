@@ -1,13 +1,21 @@
 //! Splits, merges and moves: work on shards that takes a while.
 //!
 //! Invariants: at most one active operation of any kind per shard; ids come from the cluster's
-//! allocator. No command begins one yet: the table is part of the stored state from the start, so
-//! that later releases read what this one wrote.
+//! allocator; at most [`MAX_ACTIVE`] run, and the newest [`MAX_FINISHED`] that have ended are kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+
+use super::hex;
+
+/// The most operations that run.
+pub(super) const MAX_ACTIVE: usize = 1_024;
+
+/// How many operations that have ended are kept for people to look at.
+pub(super) const MAX_FINISHED: usize = 512;
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +29,34 @@ pub enum OperationKind {
     Move,
 }
 
+/// Where an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// It holds its shards; what the server has done is not known here.
+    Begin,
+    /// It has done what it was for.
+    Done,
+    /// It has ended and changed nothing.
+    Failed,
+}
+
+impl Phase {
+    /// In the words of the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Begin => "begin",
+            Self::Done => "done",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn is_finished(self) -> bool {
+        self != Self::Begin
+    }
+}
+
 /// Work on one shard, or on two. Stored as one record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
@@ -28,30 +64,41 @@ pub struct Operation {
     pub operation_id: u64,
     /// What it does.
     pub kind: OperationKind,
-    /// Where it is, in the words of the API.
-    pub phase: String,
+    /// Where it is.
+    pub phase: Phase,
     /// How often it has been tried, from 1.
     pub attempt: u64,
     /// The shards that it holds.
     pub shards: Vec<u64>,
-    /// The node that gives; 0: none.
+    /// The ids of the shards that it will make, in key order.
+    pub new_shards: Vec<u64>,
+    /// The epoch that those will have.
+    pub epoch: u64,
+    /// Split: the first key of the right half.
+    #[serde(with = "hex")]
+    pub key: Bytes,
+    /// The node that gives; of a split, that does it; 0: none.
     pub source: u64,
     /// The node that takes; 0: none.
     pub target: u64,
     /// When it began, milliseconds since 1970 by the proposer's clock; for people only.
     pub started_unix_ms: u64,
-    /// How long it may take, milliseconds.
-    pub deadline_ms: u64,
-    /// Why it failed or waits; empty: nothing to say.
+    /// Why it failed; empty: nothing to say.
     pub reason: String,
-    /// It has ended.
-    pub finished: bool,
+}
+
+impl Operation {
+    /// It has ended, well or not.
+    pub fn is_finished(&self) -> bool {
+        self.phase.is_finished()
+    }
 }
 
 /// The operations, by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Operations {
     by_id: BTreeMap<u64, Arc<Operation>>,
+    active: BTreeSet<u64>,
     active_by_shard: BTreeMap<u64, u64>,
 }
 
@@ -76,20 +123,44 @@ impl Operations {
         self.by_id.values()
     }
 
-    /// How many run.
-    pub fn active(&self) -> usize {
-        self.by_id.values().filter(|operation| !operation.finished).count()
+    /// Those that run, by id.
+    pub fn active(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
+        self.active.iter().copied()
+    }
+
+    /// The oldest that runs.
+    pub fn oldest_active(&self) -> Option<u64> {
+        self.active.first().copied()
     }
 
     /// Adds or replaces an operation.
     pub(crate) fn put(&mut self, operation: Operation) {
+        let id = operation.operation_id;
         for shard in &operation.shards {
-            if operation.finished {
+            if !operation.is_finished() {
+                self.active_by_shard.insert(*shard, id);
+            } else if self.holder(*shard) == id {
                 self.active_by_shard.remove(shard);
-            } else {
-                self.active_by_shard.insert(*shard, operation.operation_id);
             }
         }
-        self.by_id.insert(operation.operation_id, Arc::new(operation));
+        if operation.is_finished() {
+            self.active.remove(&id);
+        } else {
+            self.active.insert(id);
+        }
+        self.by_id.insert(id, Arc::new(operation));
+    }
+
+    /// Forgets the oldest that have ended, beyond those that are kept, but for the one that has just
+    /// ended. Returns their ids.
+    pub(super) fn prune(&mut self, just_ended: u64) -> Vec<u64> {
+        let excess = (self.by_id.len() - self.active.len()).saturating_sub(MAX_FINISHED);
+        let ended = self.by_id.values().filter(|operation| operation.is_finished());
+        let ids = ended.map(|operation| operation.operation_id).filter(|id| *id != just_ended);
+        let gone: Vec<u64> = ids.take(excess).collect();
+        for id in &gone {
+            self.by_id.remove(id);
+        }
+        gone
     }
 }

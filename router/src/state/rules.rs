@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::ClusterState;
+use super::{ClusterState, OperationKind, Phase};
 
 /// What a rule says: nothing, or what is wrong.
 pub type Finding = Result<(), String>;
@@ -16,20 +16,23 @@ pub type StateRule = (&'static str, fn(&ClusterState) -> Finding);
 pub type StepRule = (&'static str, fn(&ClusterState, &ClusterState) -> Finding);
 
 /// The rules about one state.
-pub const STATE_RULES: [StateRule; 5] = [
+pub const STATE_RULES: [StateRule; 7] = [
     ("shards partition the key space", shards_partition_the_key_space),
     ("owners are known nodes", owners_are_known),
     ("ids are below the allocator", ids_are_below_the_allocator),
     ("at most one active operation per shard", one_operation_per_shard),
+    ("active splits can still finish", active_splits_can_finish),
+    ("what is kept of operations is bounded", operations_are_bounded),
     ("leases are at most the longest", leases_are_at_most_the_longest),
 ];
 
 /// The rules about a step.
-pub const STEP_RULES: [StepRule; 4] = [
+pub const STEP_RULES: [StepRule; 5] = [
     ("epochs strictly grow", epochs_strictly_grow),
     ("ids are never reused", ids_are_never_reused),
     ("versions never go back", versions_never_go_back),
     ("nodes never go back", nodes_never_go_back),
+    ("operations never come back", operations_never_come_back),
 ];
 
 /// Checks every rule; the first finding, with the name of its rule.
@@ -76,8 +79,10 @@ fn ids_are_below_the_allocator(state: &ClusterState) -> Finding {
     let shards = state.shards.iter().map(|shard| shard.shard_id);
     let operations = state.operations.iter().map(|operation| operation.operation_id);
     let incarnations = state.nodes.iter().map(|node| node.incarnation);
+    let active = state.operations.active().filter_map(|id| state.operations.get(id));
+    let reserved = active.flat_map(|operation| operation.new_shards.iter().copied());
     let mut seen = BTreeSet::new();
-    for id in shards.chain(operations).chain(incarnations) {
+    for id in shards.chain(operations).chain(incarnations).chain(reserved) {
         require(id != 0 && id < next, || format!("{id} is not below {next}"))?;
         require(seen.insert(id), || format!("{id} is used twice"))?;
     }
@@ -86,12 +91,41 @@ fn ids_are_below_the_allocator(state: &ClusterState) -> Finding {
 
 fn one_operation_per_shard(state: &ClusterState) -> Finding {
     let mut held = BTreeSet::new();
-    for operation in state.operations.iter().filter(|operation| !operation.finished) {
+    for operation in state.operations.iter().filter(|operation| !operation.is_finished()) {
         for shard in &operation.shards {
             require(held.insert(*shard), || format!("shard {shard} is held twice"))?;
         }
     }
     Ok(())
+}
+
+/// The shard of a split that runs is as it was when the split began, so that the halves that the
+/// server may have made by now fit.
+fn active_splits_can_finish(state: &ClusterState) -> Finding {
+    for id in state.operations.active() {
+        let operation = state.operations.get(id).ok_or(format!("no operation {id}"))?;
+        if operation.kind != OperationKind::Split {
+            continue;
+        }
+        let shard = operation.shards.first().and_then(|shard| state.shards.get(*shard));
+        let fits = shard.is_some_and(|shard| {
+            let within = shard.start < operation.key
+                && (shard.end.is_empty() || operation.key < shard.end);
+            let same = shard.owner == operation.source && !shard.born;
+            within && same && shard.epoch + 1 == operation.epoch
+        });
+        require(fits && operation.new_shards.len() == 2, || format!("operation {id}"))?;
+    }
+    Ok(())
+}
+
+fn operations_are_bounded(state: &ClusterState) -> Finding {
+    let active = state.operations.active().len();
+    let ended = state.operations.iter().filter(|operation| operation.is_finished()).count();
+    let counted = state.operations.iter().count() == active + ended;
+    let bounded = active <= super::operations::MAX_ACTIVE
+        && ended <= super::operations::MAX_FINISHED;
+    require(counted && bounded, || format!("{active} run, {ended} have ended"))
 }
 
 fn leases_are_at_most_the_longest(state: &ClusterState) -> Finding {
@@ -114,8 +148,11 @@ fn epochs_strictly_grow(before: &ClusterState, after: &ClusterState) -> Finding 
 }
 
 fn ids_are_never_reused(before: &ClusterState, after: &ClusterState) -> Finding {
+    let active = before.operations.active().filter_map(|id| before.operations.get(id));
+    let reserved: BTreeSet<u64> = active.flat_map(|each| each.new_shards.clone()).collect();
     for shard in after.shards.iter() {
-        let fresh = shard.shard_id >= before.cluster.next_id;
+        let fresh =
+            shard.shard_id >= before.cluster.next_id || reserved.contains(&shard.shard_id);
         let same = before.shards.get(shard.shard_id).is_some_and(|b| b.range() == shard.range());
         require(fresh || same, || format!("shard {}", shard.shard_id))?;
     }
@@ -143,6 +180,28 @@ fn nodes_never_go_back(before: &ClusterState, after: &ClusterState) -> Finding {
         require(grows, || format!("node {}", old.node_id))?;
         let fenced = old.nonce == new.nonce || old.incarnation < new.incarnation;
         require(fenced, || format!("node {} has two runs in one incarnation", old.node_id))?;
+    }
+    Ok(())
+}
+
+/// An end is an end, and the halves of a split are in the map from its end on and not before (M11,
+/// M12).
+fn operations_never_come_back(before: &ClusterState, after: &ClusterState) -> Finding {
+    for old in before.operations.iter() {
+        let id = old.operation_id;
+        let Some(new) = after.operations.get(id) else {
+            require(old.is_finished(), || format!("operation {id} is gone, and had not ended"))?;
+            continue;
+        };
+        require(!old.is_finished() || old == new, || format!("operation {id} came back"))?;
+        let ends = !old.is_finished() && new.is_finished();
+        for shard in &new.new_shards {
+            let there = after.shards.get(*shard).is_some();
+            let expected = ends && new.phase == Phase::Done;
+            require(!expected || there, || format!("shard {shard} of operation {id} is missing"))?;
+            let early = !old.is_finished() && there && !expected;
+            require(!early, || format!("shard {shard} of operation {id}"))?;
+        }
     }
     Ok(())
 }

@@ -1,0 +1,199 @@
+//! Drives splits from their begin to their end: whichever router leads resumes every operation that
+//! the state says is running, whoever began it.
+//!
+//! Invariants: the state machine decides and the owner's log decides what it decides; nothing here
+//! is needed to go on after a restart. An abort is proposed only after the owner has said that it
+//! durably refused (M11). At most [`MAX_RUNNING`] operations are driven at a time, each by one task;
+//! the others wait.
+
+mod backoff;
+mod by_size;
+mod drive;
+mod progress;
+mod servers;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use vmemkv_proto::{ApiError, ErrorKind};
+
+use self::by_size::BySize;
+pub(crate) use self::progress::Progress;
+use self::servers::{Servers, Target};
+use crate::clock::Clock;
+use crate::monitor::Monitor;
+use crate::raft::RaftNode;
+use crate::service::{outcome_or_error, refused};
+use crate::state::{Action, Begin, Operation, Outcome, check_begin, check_free};
+
+/// The most operations that are driven at a time.
+const MAX_RUNNING: usize = 32;
+/// How often the state is looked at, if nobody wakes the driver.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long a proposal or a confirmed read may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The splits of the cluster; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Splits {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    raft: RaftNode,
+    monitor: Arc<Monitor>,
+    clock: Arc<dyn Clock>,
+    servers: Servers,
+    /// Whether shards are split by size too.
+    automatic: bool,
+    by_size: Mutex<BySize>,
+    /// What is known of operations that run, beyond the state; for people.
+    progress: Mutex<HashMap<u64, Progress>>,
+    wake: Notify,
+}
+
+impl Splits {
+    pub(crate) fn new(
+        raft: RaftNode,
+        monitor: Arc<Monitor>,
+        clock: Arc<dyn Clock>,
+        automatic: bool,
+    ) -> Self {
+        let inner = Inner {
+            raft,
+            monitor,
+            clock,
+            servers: Servers::default(),
+            automatic,
+            by_size: Mutex::default(),
+            progress: Mutex::default(),
+            wake: Notify::new(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Drives operations until it is dropped.
+    pub(crate) async fn run(self) {
+        let mut tasks = JoinSet::new();
+        let mut running: HashMap<tokio::task::Id, u64> = HashMap::new();
+        loop {
+            tokio::select! {
+                () = self.inner.wake.notified() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                Some(ended) = tasks.join_next_with_id() => {
+                    let id = match ended {
+                        Ok((id, ())) => id,
+                        Err(error) => {
+                            tracing::error!(%error, "the driver of an operation failed");
+                            error.id()
+                        }
+                    };
+                    if let Some(operation_id) = running.remove(&id) {
+                        self.inner.progress.lock().remove(&operation_id);
+                    }
+                }
+            }
+            if !self.inner.raft.leads() {
+                continue;
+            }
+            if self.inner.automatic {
+                self.begin_by_size().await;
+            }
+            let active: Vec<u64> =
+                self.inner.raft.state().read(|state| state.operations.active().collect());
+            for operation_id in active {
+                if running.len() >= MAX_RUNNING {
+                    break;
+                }
+                if !running.values().any(|known| *known == operation_id) {
+                    let driven = drive::drive(self.clone(), operation_id);
+                    running.insert(tasks.spawn(driven).id(), operation_id);
+                }
+            }
+        }
+    }
+
+    /// Begins to split a shard at a key, or at one that its owner proposes; the operation.
+    pub(crate) async fn begin(&self, shard_id: u64, key: Option<Bytes>) -> Result<u64, ApiError> {
+        let raft = &self.inner.raft;
+        raft.linearizable(PATIENCE).await?;
+        let (target, epoch) = raft
+            .state()
+            .read(|state| {
+                let shard = match &key {
+                    Some(key) => check_begin(state, shard_id, key)?,
+                    None => check_free(state, shard_id)?,
+                };
+                Ok((Target::owner_of(state, shard), shard.epoch))
+            })
+            .map_err(|refusal| refused(&refusal))?;
+        let key = match key {
+            Some(key) => key,
+            None => {
+                let proposed = self.inner.servers.propose_key(&target, shard_id, epoch).await?;
+                proposed.ok_or_else(|| no_key(shard_id))?
+            }
+        };
+        self.propose_begin(shard_id, epoch, key).await
+    }
+
+    async fn propose_begin(
+        &self,
+        shard_id: u64,
+        epoch: u64,
+        key: Bytes,
+    ) -> Result<u64, ApiError> {
+        let begin = Begin { shard_id, epoch, key, started_unix_ms: unix_ms() };
+        let outcome = self.inner.raft.propose(Action::BeginSplit(begin), PATIENCE).await?;
+        let Outcome::Begun { operation_id } = outcome_or_error(outcome)? else {
+            return Err(ApiError::internal("a split that began had no operation"));
+        };
+        tracing::info!(operation_id, shard_id, "a split begins");
+        self.inner.wake.notify_one();
+        Ok(operation_id)
+    }
+
+    /// Begins what [`BySize`] chooses.
+    async fn begin_by_size(&self) {
+        let Inner { raft, monitor, clock, by_size, .. } = &*self.inner;
+        let reported = monitor.candidates();
+        let chosen = raft.state().read(|state| by_size.lock().choose(state, &reported, clock.now()));
+        for by_size::Chosen { shard_id, epoch, key } in chosen {
+            let begun = self.propose_begin(shard_id, epoch, key).await;
+            by_size.lock().begun(shard_id, begun.is_ok(), clock.now());
+            if let Err(error) = begun {
+                tracing::warn!(shard_id, %error, "a shard is too large, and its split did not begin");
+            }
+        }
+    }
+
+    /// What an operator should know of a shard; empty: nothing.
+    pub(crate) fn note(&self, shard_id: u64) -> String {
+        self.inner.by_size.lock().note(shard_id, self.inner.clock.now())
+    }
+
+    /// What is known of an operation beyond the state.
+    pub(crate) fn progress(&self, operation: &Operation) -> Progress {
+        let known = self.inner.progress.lock().get(&operation.operation_id).cloned();
+        known.unwrap_or_default()
+    }
+}
+
+fn no_key(shard_id: u64) -> ApiError {
+    let message = format!(
+        "no key splits shard {shard_id}: it has fewer than two keys, or one of them holds nearly \
+         all of it"
+    );
+    ApiError::new(ErrorKind::FailedPrecondition, message).with_not_applied()
+}
+
+/// Now, for people.
+pub(crate) fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
