@@ -151,8 +151,7 @@ impl Router {
         let heartbeat = Duration::from_millis(config.heartbeat_ms);
         let clock = Arc::new(SystemClock::new());
         let monitor = Arc::new(Monitor::new(Arc::<SystemClock>::clone(&clock), heartbeat));
-        let splits =
-            Splits::new(raft.clone(), Arc::clone(&monitor), clock, config.split_by_size);
+        let splits = Splits::new(raft.clone(), Arc::clone(&monitor), clock, config.split_by_size);
         let map = MapView::new(raft.state().clone(), raft.clone());
         let mut router = Self {
             addresses,
@@ -258,7 +257,8 @@ impl Router {
         let state = self.raft.state().clone();
         let map = MapView::new(state.clone(), self.raft.clone());
         let router = RouterService::new(state, map, self.stopping.subscribe());
-        let admin = AdminService::new(self.view.clone(), self.splits.clone(), Arc::clone(&self.counts));
+        let admin =
+            AdminService::new(self.view.clone(), self.splits.clone(), Arc::clone(&self.counts));
         let kv = KvServer::from_arc(Arc::clone(&self.proxy));
         let mut routes = RoutesBuilder::default();
         routes

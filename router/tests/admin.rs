@@ -89,6 +89,7 @@ async fn loads_and_figures_are_as_reported() {
         disk_used_bytes: 5,
         capacity_bytes: 50,
         engine_state: "disk-full".to_owned(),
+        ..Default::default()
     };
     router.control().heartbeat(heartbeat).await.unwrap();
     let nodes = router.admin().list_nodes(v1::ListNodesRequest::default()).await.unwrap();
@@ -124,7 +125,6 @@ async fn what_changes_the_cluster_is_not_built() {
     let router = TestRouter::start().await;
     let mut admin = router.admin();
     let codes = [
-        admin.split_shard(v1::SplitShardRequest::default()).await.unwrap_err().code(),
         admin.merge_shards(v1::MergeShardsRequest::default()).await.unwrap_err().code(),
         admin.move_shard(v1::MoveShardRequest::default()).await.unwrap_err().code(),
         admin.drain_node(v1::DrainNodeRequest::default()).await.unwrap_err().code(),

@@ -13,6 +13,9 @@ use vmemkv_proto::ApiError;
 /// Most long jobs (checksums, verifications, checkpoints) at a time.
 const LONG_JOBS: usize = 4;
 
+/// Most splits, or searches for their keys, at a time.
+const STRUCTURE_JOBS: usize = 2;
+
 /// Which bound work counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -22,6 +25,8 @@ pub(crate) enum Class {
     Write,
     /// Whatever takes long by nature.
     Long,
+    /// Splits of shards, and the search for where: never behind long jobs.
+    Structure,
     /// What keeps the lease: one at a time, never behind other work.
     Control,
 }
@@ -31,6 +36,7 @@ pub(crate) struct IoPool {
     read: Arc<Semaphore>,
     write: Arc<Semaphore>,
     long: Arc<Semaphore>,
+    structure: Arc<Semaphore>,
     control: Arc<Semaphore>,
 }
 
@@ -41,6 +47,7 @@ impl IoPool {
             read: Arc::new(Semaphore::new(threads)),
             write: Arc::new(Semaphore::new(threads)),
             long: Arc::new(Semaphore::new(LONG_JOBS)),
+            structure: Arc::new(Semaphore::new(STRUCTURE_JOBS)),
             control: Arc::new(Semaphore::new(1)),
         }
     }
@@ -56,6 +63,7 @@ impl IoPool {
             Class::Read => &self.read,
             Class::Write => &self.write,
             Class::Long => &self.long,
+            Class::Structure => &self.structure,
             Class::Control => &self.control,
         };
         let Ok(permit) = Arc::clone(semaphore).acquire_owned().await else {
@@ -81,6 +89,7 @@ impl IoPool {
         self.read.close();
         self.write.close();
         self.long.close();
+        self.structure.close();
         self.control.close();
     }
 }

@@ -19,6 +19,7 @@ mod io_pool;
 mod layers;
 mod metrics;
 mod node;
+mod orders;
 mod ownership;
 mod registration;
 mod server;

@@ -4,7 +4,7 @@
 //! away and close it; nobody keeps it across an await on a client.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -12,12 +12,14 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use vmemkv_engine::{Engine, Lsn};
 use vmemkv_proto::ApiError;
+use vmemkv_proto::internal::v1::SplitCandidate;
 
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::engine_error::{self, Effect};
 use crate::io_pool::{self, IoPool};
 use crate::metrics::Metrics;
+use crate::orders::Orders;
 use crate::ownership::Ownership;
 use crate::server::{Registration, SetLogFilter};
 
@@ -33,6 +35,10 @@ pub(crate) struct Node {
     opened_at: Instant,
     /// What this node may serve.
     pub(crate) ownership: Ownership,
+    /// What routers have ordered.
+    pub(crate) orders: Arc<Orders>,
+    /// Shards above their size limit, as last found.
+    pub(crate) split_candidates: Mutex<Vec<SplitCandidate>>,
     /// Where work runs that may block.
     pub(crate) pool: IoPool,
     /// Counters.
@@ -62,6 +68,8 @@ impl Node {
             engine: ArcSwapOption::empty(),
             opened_at: Instant::now(),
             ownership: Ownership::new(clock),
+            orders: Arc::default(),
+            split_candidates: Mutex::default(),
             pool,
             metrics: Metrics::new(),
             stopping: CancellationToken::new(),

@@ -8,7 +8,7 @@
 mod lease;
 mod table;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -29,6 +29,8 @@ pub(crate) struct Ownership {
     clock: Arc<dyn Clock>,
     lease: Lease,
     table: ArcSwap<ShardTable>,
+    /// Held by whoever makes a new table out of the old one, or out of what the engine has.
+    changing: Mutex<()>,
 }
 
 /// The right to touch the data that it was asked for, while it is held.
@@ -40,7 +42,12 @@ pub(crate) struct Admission {
 impl Ownership {
     /// No shards and no lease.
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, lease: Lease::default(), table: ArcSwap::default() }
+        Self {
+            clock,
+            lease: Lease::default(),
+            table: ArcSwap::default(),
+            changing: Mutex::default(),
+        }
     }
 
     /// The clock that leases are counted in.
@@ -53,7 +60,14 @@ impl Ownership {
         self.table.load_full()
     }
 
-    /// Replaces the shards.
+    /// Keeps the table as it is for all others until it is dropped: what the next table is made from
+    /// is read and replaced under it. Never held across an await.
+    pub(crate) fn change(&self) -> MutexGuard<'_, ()> {
+        // A panic under it has not replaced the table: the old one is whole.
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the shards; see [`Ownership::change`].
     pub(crate) fn set_table(&self, table: ShardTable) {
         self.table.store(Arc::new(table));
     }

@@ -7,10 +7,12 @@
 
 mod assign;
 mod backoff;
+pub(crate) mod candidates;
+mod loads;
 mod nonce;
 mod routers;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tonic::Code;
@@ -19,8 +21,8 @@ use vmemkv_proto::internal::v1::{
     ConfirmShardsRequest, ConfirmedShard, HeartbeatRequest, RegisterRequest, RegisterResponse,
 };
 
-use self::assign::Loads;
 use self::backoff::Backoff;
+use self::loads::Loads;
 use self::nonce::NonceChain;
 use self::routers::{Failure, Routers};
 use crate::disk_usage;
@@ -58,6 +60,8 @@ struct Session {
     incarnation: u64,
     heartbeat: Duration,
     identity: Identity,
+    /// Every operation with a smaller id has ended, and is forgotten here.
+    ended_below: u64,
 }
 
 struct Member {
@@ -126,14 +130,21 @@ impl Member {
         })
         .await?;
         let (shards, version) = (answer.shards, answer.map_version);
-        self.on_disk(move |node| assign::apply(node, shards, version)).await?;
+        let ended_below = answer.operations_ended_below;
+        self.on_disk(move |node| {
+            assign::apply(node, shards, version)?;
+            node.orders.ended_below(&*node.engine().map_err(Failure::here)?, ended_below);
+            Ok(())
+        })
+        .await?;
+        self.node.orders.registered(answer.incarnation);
         self.node.ownership.renew(sent, answer.lease_ms);
         let cluster_id = answer.cluster_id;
         tracing::info!(cluster_id, node_id = identity.node_id, "registered");
         self.node.registration.send_replace(Registration::Registered { cluster_id });
         let heartbeat_ms = answer.heartbeat_ms.clamp(*HEARTBEAT_MS.start(), *HEARTBEAT_MS.end());
         let heartbeat = Duration::from_millis(heartbeat_ms);
-        Ok(Session { incarnation: answer.incarnation, heartbeat, identity })
+        Ok(Session { incarnation: answer.incarnation, heartbeat, identity, ended_below })
     }
 
     /// Confirms shards and sends heartbeats until a router says that this run is not known.
@@ -148,7 +159,10 @@ impl Member {
             match beat {
                 Ok(()) => {
                     backoff.reset();
-                    tokio::time::sleep(session.heartbeat).await;
+                    tokio::select! {
+                        () = tokio::time::sleep(session.heartbeat) => {}
+                        () = self.node.orders.news() => {}
+                    }
                 }
                 Err(failure @ Failure::Refused(_)) => {
                     // Another run of this node may have the lease now: two must not serve.
@@ -205,6 +219,11 @@ impl Member {
                     disk_used_bytes: disk.used_bytes,
                     capacity_bytes: disk.capacity_bytes,
                     engine_state: state_name(&stats.state).to_owned(),
+                    split_candidates: node
+                        .split_candidates
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .clone(),
                 };
                 Ok((request, next))
             })
@@ -230,6 +249,15 @@ impl Member {
             })
             .await?;
             session.identity = identity;
+        }
+        if answer.operations_ended_below > session.ended_below {
+            let ended_below = answer.operations_ended_below;
+            self.on_disk(move |node| {
+                node.orders.ended_below(&*node.engine().map_err(Failure::here)?, ended_below);
+                Ok(())
+            })
+            .await?;
+            session.ended_below = ended_below;
         }
         self.node.ownership.renew(sent, answer.lease_ms);
         Ok(())

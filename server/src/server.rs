@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::layers::CallLayer;
 use crate::node::Node;
 use crate::service::kv::KvService;
+use crate::service::node::NodeService;
 use crate::service::node_admin::NodeAdminService;
 use crate::{health, http, incoming, registration, shutdown};
 
@@ -125,12 +126,14 @@ impl Server {
             .add_service(reflection().build_v1().map_err(|error| no_reflection(&error))?)
             .add_service(reflection().build_v1alpha().map_err(|error| no_reflection(&error))?)
             .add_service(KvService::server(Arc::clone(&node)))
-            .add_service(NodeAdminService::server(Arc::clone(&node)));
+            .add_service(NodeAdminService::server(Arc::clone(&node)))
+            .add_service(NodeService::server(Arc::clone(&node)));
         let stopping = node.stopping.clone().cancelled_owned();
         let grpc = tokio::spawn(router.serve_with_incoming_shutdown(incoming, stopping));
         let tasks = vec![
             http_task,
             tokio::spawn(registration::run(Arc::clone(&node))),
+            tokio::spawn(registration::candidates::run(Arc::clone(&node))),
             tokio::spawn(health::watch(Arc::clone(&node), reporter.clone())),
         ];
         tracing::info!(%grpc_addr, %http_addr, node_id, "serving");

@@ -21,6 +21,7 @@ mod node_jobs;
 mod node_stats;
 mod node_target;
 pub mod operation;
+mod operation_wait;
 pub mod put;
 pub mod router;
 pub mod scan;

@@ -98,6 +98,8 @@ fn to_json(operation: &v1::Operation) -> serde_json::Value {
         "attempt": operation.attempt,
         "age_ms": operation.age_ms,
         "finished": operation.finished,
+        "key_hex": hex::encode(&operation.key),
+        "new_shard_ids": operation.new_shard_ids,
     })
 }
 

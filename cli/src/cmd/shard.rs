@@ -7,13 +7,15 @@ use serde_json::json;
 use vmemkv_proto::v1;
 
 use super::node_target::parse_id;
+use super::operation_wait::wait_for;
 use crate::context::Context;
 use crate::encoding::{Encoding, show_key};
 use crate::failure::{Failure, Result};
 use crate::output::{Grid, bytes_text};
 
 const EXAMPLES: &str = "\
-Split, merge and move start an operation and print its id: `vmemkv operation list` follows it.
+Split waits until the operation has ended, unless --no-wait is given. Merge and move start an
+operation and print its id: `vmemkv operation list` follows it.
 
 Examples:
   vmemkv shard list
@@ -50,6 +52,9 @@ pub enum ShardCommand {
         /// How the key is written
         #[arg(long, value_enum, default_value_t, value_name = "ENCODING")]
         encoding: Encoding,
+        /// Print the operation's id as soon as it has begun
+        #[arg(long)]
+        no_wait: bool,
     },
     /// Merge two neighbours
     Merge {
@@ -75,14 +80,19 @@ pub enum ShardCommand {
 pub async fn run(args: &ShardArgs, context: &Context) -> Result {
     let operation_id = match &args.command {
         ShardCommand::List { node } => return print_list(context, node.unwrap_or(0)).await,
-        ShardCommand::Split { shard, key, encoding } => {
+        ShardCommand::Split { shard, key, encoding, no_wait } => {
             let key = match key {
                 Some(key) => Some(encoding.decode("--key", key).map_err(Failure::usage)?.into()),
                 None => None,
             };
             let request = v1::SplitShardRequest { shard_id: *shard, key };
             let mut admin = context.admin().await?;
-            admin.split_shard(context.call(request)).await?.into_inner().operation_id
+            let begun = admin.split_shard(context.call(request)).await?.into_inner();
+            if !no_wait {
+                let ended = wait_for(context, admin, begun.operation_id).await?;
+                return print_split(context, &ended);
+            }
+            begun.operation_id
         }
         ShardCommand::Merge { left, right } => {
             let request = v1::MergeShardsRequest { left_shard_id: *left, right_shard_id: *right };
@@ -98,6 +108,35 @@ pub async fn run(args: &ShardArgs, context: &Context) -> Result {
     context.output.either(
         || json!({ "operation_id": operation_id }),
         || format!("operation {operation_id} has begun"),
+    )
+}
+
+/// The end of a split.
+fn print_split(context: &Context, operation: &v1::Operation) -> Result {
+    let (id, shard_id) = (operation.operation_id, operation.shard_id);
+    let &[left, right] = &*operation.new_shard_ids else {
+        return Err(Failure::failed(format!("operation {id} names no two halves")));
+    };
+    if operation.phase != "done" {
+        let reason = &operation.reason;
+        let message = format!("shard {shard_id} is not split (operation {id}): {reason}");
+        return Err(Failure::failed(message));
+    }
+    context.output.either(
+        || {
+            json!({
+                "operation_id": id,
+                "phase": operation.phase,
+                "shard_id": shard_id,
+                "key_hex": hex::encode(&operation.key),
+                "left_shard_id": left,
+                "right_shard_id": right,
+            })
+        },
+        || {
+            let key = key_text(&operation.key, "");
+            format!("shard {shard_id} is split at {key} into shards {left} and {right}")
+        },
     )
 }
 
@@ -136,6 +175,7 @@ fn to_json(shard: &v1::ShardStatus) -> serde_json::Value {
         "live_bytes": shard.live_bytes,
         "requests_per_second": shard.requests_per_second,
         "operation_id": shard.operation_id,
+        "note": shard.note,
     })
 }
 
@@ -147,7 +187,7 @@ fn grid(shards: &[v1::ShardStatus]) -> String {
         let note = match (shard.born, shard.operation_id) {
             (_, id) if id > 0 => format!("operation {id}"),
             (true, _) => "being made".to_owned(),
-            _ => String::new(),
+            _ => shard.note.clone(),
         };
         grid.row([
             shard.shard_id.to_string(),

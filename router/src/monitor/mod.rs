@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use vmemkv_proto::limits::MAX_KEY_BYTES;
 use vmemkv_proto::internal::v1 as internal;
+use vmemkv_proto::limits::MAX_KEY_BYTES;
 
 use crate::clock::Clock;
 use crate::state::ClusterState;

@@ -85,7 +85,8 @@ impl Admin for AdminService {
         let page = Page::new('o', &request.page_token, request.page_size);
         let before = page.after_id()?.unwrap_or(u64::MAX);
         let (operations, next_page_token) = self.view.state.read(|state| {
-            let wanted = |operation: &&Arc<Operation>| !request.active_only || !operation.is_finished();
+            let wanted =
+                |operation: &&Arc<Operation>| !request.active_only || !operation.is_finished();
             let left = state.operations.before(before).filter(wanted);
             page.take(
                 left,

@@ -142,12 +142,7 @@ impl Splits {
         self.propose_begin(shard_id, epoch, key).await
     }
 
-    async fn propose_begin(
-        &self,
-        shard_id: u64,
-        epoch: u64,
-        key: Bytes,
-    ) -> Result<u64, ApiError> {
+    async fn propose_begin(&self, shard_id: u64, epoch: u64, key: Bytes) -> Result<u64, ApiError> {
         let begin = Begin { shard_id, epoch, key, started_unix_ms: unix_ms() };
         let outcome = self.inner.raft.propose(Action::BeginSplit(begin), PATIENCE).await?;
         let Outcome::Begun { operation_id } = outcome_or_error(outcome)? else {
@@ -162,7 +157,8 @@ impl Splits {
     async fn begin_by_size(&self) {
         let Inner { raft, monitor, clock, by_size, .. } = &*self.inner;
         let reported = monitor.candidates();
-        let chosen = raft.state().read(|state| by_size.lock().choose(state, &reported, clock.now()));
+        let chosen =
+            raft.state().read(|state| by_size.lock().choose(state, &reported, clock.now()));
         for by_size::Chosen { shard_id, epoch, key } in chosen {
             let begun = self.propose_begin(shard_id, epoch, key).await;
             by_size.lock().begun(shard_id, begun.is_ok(), clock.now());

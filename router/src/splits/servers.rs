@@ -113,7 +113,8 @@ impl Servers {
     /// brings the change as well.
     pub(super) async fn map_changed(&self, address: &str, map_version: u64) {
         let Ok(mut client) = self.client(address) else { return };
-        let told = within(HINT_TIMEOUT, client.map_changed(MapChangedRequest { map_version })).await;
+        let told =
+            within(HINT_TIMEOUT, client.map_changed(MapChangedRequest { map_version })).await;
         if let Err(status) = told {
             tracing::debug!(address, %status, "a hint was lost");
         }

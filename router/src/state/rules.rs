@@ -109,8 +109,8 @@ fn active_splits_can_finish(state: &ClusterState) -> Finding {
         }
         let shard = operation.shards.first().and_then(|shard| state.shards.get(*shard));
         let fits = shard.is_some_and(|shard| {
-            let within = shard.start < operation.key
-                && (shard.end.is_empty() || operation.key < shard.end);
+            let within =
+                shard.start < operation.key && (shard.end.is_empty() || operation.key < shard.end);
             let same = shard.owner == operation.source && !shard.born;
             within && same && shard.epoch + 1 == operation.epoch
         });
@@ -123,8 +123,8 @@ fn operations_are_bounded(state: &ClusterState) -> Finding {
     let active = state.operations.active().len();
     let ended = state.operations.iter().filter(|operation| operation.is_finished()).count();
     let counted = state.operations.iter().count() == active + ended;
-    let bounded = active <= super::operations::MAX_ACTIVE
-        && ended <= super::operations::MAX_FINISHED;
+    let bounded =
+        active <= super::operations::MAX_ACTIVE && ended <= super::operations::MAX_FINISHED;
     require(counted && bounded, || format!("{active} run, {ended} have ended"))
 }
 
@@ -151,8 +151,7 @@ fn ids_are_never_reused(before: &ClusterState, after: &ClusterState) -> Finding 
     let active = before.operations.active().filter_map(|id| before.operations.get(id));
     let reserved: BTreeSet<u64> = active.flat_map(|each| each.new_shards.clone()).collect();
     for shard in after.shards.iter() {
-        let fresh =
-            shard.shard_id >= before.cluster.next_id || reserved.contains(&shard.shard_id);
+        let fresh = shard.shard_id >= before.cluster.next_id || reserved.contains(&shard.shard_id);
         let same = before.shards.get(shard.shard_id).is_some_and(|b| b.range() == shard.range());
         require(fresh || same, || format!("shard {}", shard.shard_id))?;
     }

@@ -4,6 +4,8 @@
 #![allow(unreachable_pub, reason = "a module of several test programs")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod fake_node;
+
 use std::path::Path;
 
 use tempfile::TempDir;

@@ -1,7 +1,8 @@
 //! The shards that the committed map gives to this node, and the checks of a request against them.
 //!
 //! Invariants: shards are sorted by start and do not overlap; a refusal names only committed
-//! shards; the checks are pure and touch no data.
+//! shards (M12); the checks are pure and touch no data. Between a split here and its commit by the
+//! routers a shard has two halves: requests may name it or them, and redirects name it alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,12 +37,21 @@ pub(crate) struct OwnedShard {
     pub(crate) state: ShardState,
     /// Requests, for the load that heartbeats report.
     pub(crate) requests: Arc<AtomicU64>,
+    /// What the shard has been split into here, while the routers are not known to have committed
+    /// that; empty: it has not. Served, and told to nobody.
+    pub(crate) halves: Vec<Shard>,
 }
 
 impl OwnedShard {
     /// Counts requests.
     pub(crate) fn count(&self, requests: u64) {
         self.requests.fetch_add(requests, Ordering::Relaxed);
+    }
+
+    /// The shard or the half with this id.
+    fn named(&self, shard_id: u64) -> Option<&Shard> {
+        let all = std::iter::once(&self.shard).chain(&self.halves);
+        all.into_iter().find(|shard| shard.shard_id == shard_id)
     }
 
     fn range(&self) -> KeyRange {
@@ -79,6 +89,24 @@ impl ShardTable {
         &self.shards
     }
 
+    /// The shard with this id.
+    pub(crate) fn get(&self, shard_id: u64) -> Option<&OwnedShard> {
+        self.shards.iter().find(|owned| owned.shard.shard_id == shard_id)
+    }
+
+    /// The same table, in which a shard has been split into halves that are not committed. No
+    /// change if the shard is not of this epoch any more.
+    pub(crate) fn with_halves(&self, shard_id: u64, epoch: u64, halves: [Shard; 2]) -> Self {
+        let mut table = self.clone();
+        let is_meant = |owned: &&mut OwnedShard| {
+            (owned.shard.shard_id, owned.shard.epoch) == (shard_id, epoch)
+        };
+        if let Some(owned) = table.shards.iter_mut().find(is_meant) {
+            owned.halves = halves.into();
+        }
+        table
+    }
+
     /// The shard that serves `key`, if the hint agrees with it.
     pub(crate) fn check_key(
         &self,
@@ -88,8 +116,8 @@ impl ShardTable {
         let found = self.find(key);
         let named = || found.into_iter().map(|owned| owned.shard.clone()).collect();
         if let Some(hint) = hint.filter(|hint| hint.is_set()) {
-            let owned = self.check_hint(hint, key, named)?;
-            if !owned.shard.contains(key) {
+            let (_, shard) = self.check_hint(hint, key)?;
+            if !shard.contains(key) {
                 let message = format!("the key is not within shard {}", hint.shard_id);
                 return Err(self.refuse(Kind::WrongShard, message, named()));
             }
@@ -110,14 +138,17 @@ impl ShardTable {
         if !routes.iter().any(RouteHint::is_set) {
             return self.check_key(key, None);
         }
-        let id = self.find(key).map(|owned| owned.shard.shard_id);
-        let hint = routes.iter().find(|hint| hint.is_set() && Some(hint.shard_id) == id);
+        let found = self.find(key);
+        let holds = |hint: &&RouteHint| {
+            let named = found.and_then(|owned| owned.named(hint.shard_id));
+            hint.is_set() && named.is_some_and(|shard| shard.contains(key))
+        };
+        let hint = routes.iter().find(holds);
         match hint.or_else(|| routes.iter().find(|hint| hint.node_id != self.node_id)) {
             Some(hint) => self.check_key(key, Some(hint)),
             None => {
-                let named = self.find(key).into_iter().map(|owned| owned.shard.clone()).collect();
                 let message = "no route of the frame names the shard of this key here";
-                Err(self.refuse(Kind::WrongShard, message, named))
+                Err(self.refuse(Kind::WrongShard, message, self.around(key)))
             }
         }
     }
@@ -130,8 +161,8 @@ impl ShardTable {
     ) -> Result<(), ApiError> {
         let named = || self.overlapping(range).map(|owned| owned.shard.clone()).collect();
         if let Some(hint) = hint.filter(|hint| hint.is_set()) {
-            let owned = self.check_hint(hint, range.start(), named)?;
-            if !owned.range().contains_range(range) {
+            let (owned, shard) = self.check_hint(hint, range.start())?;
+            if !shard.range().contains_range(range) {
                 let message = format!("the range is not within shard {}", hint.shard_id);
                 return Err(self.refuse(Kind::WrongShard, message, named()));
             }
@@ -179,29 +210,37 @@ impl ShardTable {
         self.shards[first..].iter().take_while(|owned| owned.range().overlaps(range))
     }
 
+    /// The shard of a key with its neighbours here: a caller that knows none of them has missed a
+    /// split, and learns both halves at once.
+    fn around(&self, key: &[u8]) -> Vec<Shard> {
+        let behind = self.shards.partition_point(|owned| owned.shard.start.as_ref() <= key);
+        let near = behind.saturating_sub(2)..(behind + 1).min(self.shards.len());
+        self.shards[near].iter().map(|owned| owned.shard.clone()).collect()
+    }
+
+    /// The shard that a hint is about, and what the hint names: the shard itself or a half of it.
     fn check_hint(
         &self,
         hint: &RouteHint,
         first_key: &[u8],
-        named: impl Fn() -> Vec<Shard>,
-    ) -> Result<&OwnedShard, ApiError> {
+    ) -> Result<(&OwnedShard, &Shard), ApiError> {
         if hint.node_id != self.node_id {
             let message = format!("this is node {}, not node {}", self.node_id, hint.node_id);
-            return Err(self.refuse(Kind::WrongNode, message, named()));
+            return Err(self.refuse(Kind::WrongNode, message, self.around(first_key)));
         }
         let id = hint.shard_id;
-        let is_meant = |owned: &&OwnedShard| owned.shard.shard_id == id;
-        let by_key = self.find(first_key).filter(is_meant);
-        let Some(owned) = by_key.or_else(|| self.shards.iter().find(is_meant)) else {
+        let named = |owned| Some((owned, OwnedShard::named(owned, id)?));
+        let by_key = self.find(first_key).and_then(named);
+        let Some((owned, shard)) = by_key.or_else(|| self.shards.iter().find_map(named)) else {
             let message = format!("node {} does not own shard {id}", self.node_id);
-            return Err(self.refuse(Kind::WrongShard, message, named()));
+            return Err(self.refuse(Kind::WrongShard, message, self.around(first_key)));
         };
-        if owned.shard.epoch != hint.epoch {
+        if shard.epoch != hint.epoch {
             let (has, asked) = (owned.shard.epoch, hint.epoch);
-            let message = format!("shard {id} is at epoch {has}, not {asked}");
+            let message = format!("shard {} is at epoch {has}, not {asked}", owned.shard.shard_id);
             return Err(self.refuse(Kind::StaleEpoch, message, vec![owned.shard.clone()]));
         }
-        Ok(owned)
+        Ok((owned, shard))
     }
 
     fn check_state<'a>(&self, owned: &'a OwnedShard) -> Result<&'a OwnedShard, ApiError> {

@@ -29,6 +29,8 @@ pub(crate) struct Script {
     pub(crate) registered: Vec<RegisterRequest>,
     pub(crate) heartbeats: Vec<HeartbeatRequest>,
     pub(crate) confirmed: Vec<u64>,
+    /// Every operation with a smaller id has ended.
+    pub(crate) ended_below: u64,
 }
 
 /// A running router; it ends with the runtime of its test.
@@ -118,6 +120,7 @@ impl Control for FakeRouter {
                 shards: script.shards_of(node_id),
                 incarnation: script.registered.len() as u64,
                 heartbeat_ms: 30,
+                operations_ended_below: script.ended_below,
             }))
         })
     }
@@ -137,6 +140,7 @@ impl Control for FakeRouter {
                 map_version: script.map_version,
                 shards: if included { script.shards_of(node_id) } else { Vec::new() },
                 shards_included: included,
+                operations_ended_below: script.ended_below,
             }))
         })
     }

@@ -13,3 +13,4 @@ mod refusals;
 mod scan;
 mod shutdown;
 mod slow_reader;
+mod split;
