@@ -22,6 +22,8 @@ const VMEMKV: &str = env!("CARGO_BIN_EXE_vmemkv-under-test");
 const WRITERS: usize = 4;
 /// How many splits each test makes, at least.
 const SPLITS: usize = 20;
+/// A limit that a few entries reach.
+const SMALL: u64 = 12 << 10;
 /// How long an operation may take to end, and a shard to be split, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -218,6 +220,23 @@ fn maybe(key: String, random: &mut StdRng) -> Option<bytes::Bytes> {
     random.random_bool(0.7).then(|| key.into())
 }
 
+/// `kill -9` amid the load. A writer that has failed before is an error.
+async fn kill(dev: Dev, load: &Load, writers: Vec<JoinHandle<Result<()>>>) -> Result<()> {
+    load.killing.store(true, Ordering::SeqCst);
+    dev.kill()?;
+    for writer in writers {
+        if !writer.is_finished() {
+            // It tries again until its deadline.
+            writer.abort();
+        }
+        match writer.await {
+            Ok(ended) => ended?,
+            Err(error) => ensure!(error.is_cancelled(), "{error}"),
+        }
+    }
+    Ok(())
+}
+
 /// Begins a split as a client of the API does.
 async fn split(client: &Client, shard_id: u64, key: Option<bytes::Bytes>) -> Result<u64> {
     let request = v1::SplitShardRequest { shard_id, key };
@@ -323,20 +342,28 @@ async fn m11_splits_by_hand_survive_kill_9_at_any_moment() -> Result<()> {
         let writers = load.start(&client);
         tokio::time::sleep(Duration::from_millis(random.random_range(20..100))).await;
         let (shard_id, key) = choose(&partition(&client).await?, &mut random);
-        let calling = {
+        let mut calling = {
             let client = client.clone();
             let key = maybe(key, &mut random);
             tokio::spawn(async move { split(&client, shard_id, key).await })
         };
-        // From before the call arrives to after its end.
+        // From before the call arrives to after the end of the split.
         let moment = Duration::from_micros(random.random_range(0..40_000));
-        tokio::time::sleep(moment).await;
-        load.killing.store(true, Ordering::SeqCst);
-        dev.kill()?;
-        if let Ok(Ok(operation_id)) = calling.await {
-            begun.push(operation_id);
+        let mut called = None;
+        if random.random_bool(0.8) {
+            called = Some((&mut calling).await?);
         }
-        joined(writers).await?;
+        tokio::time::sleep(moment).await;
+        kill(dev, &load, writers).await?;
+        if called.is_none() {
+            // Without an end the kill came first.
+            let ended = tokio::time::timeout(Duration::from_millis(100), &mut calling).await;
+            called = ended.ok().transpose()?;
+        }
+        match called {
+            Some(Ok(operation_id)) => begun.push(operation_id),
+            Some(Err(_)) | None => calling.abort(),
+        }
     }
     let dev = start(&data, 1 << 40)?;
     let client = connect(&dev).await?;
@@ -375,27 +402,27 @@ async fn splits_by_size_survive_kill_9_at_any_moment() -> Result<()> {
     let mut random = StdRng::seed_from_u64(seed());
     let load = Load::default();
     let began = Instant::now();
-    let (mut shards, mut round) = (1, 0);
+    let (mut shards, mut round, mut interrupted) = (1, 0, 0);
     while shards <= SPLITS {
         round += 1;
         ensure!(began.elapsed() < 4 * PATIENCE, "only {shards} shards");
-        let dev = start(&data, 48 << 10)?;
+        let dev = start(&data, SMALL)?;
         let client = connect(&dev).await?;
         let writers = load.start(&client);
         shards = partition(&client).await?.len();
-        // Until a split has begun, and a moment longer.
+        // Until one split, or a few, have ended and another has begun, and a moment longer.
         let waiting = Instant::now();
-        while shards <= SPLITS && operations(&client, true).await?.is_empty() {
-            let found = partition(&client).await?.len();
-            if found > shards + 1 || waiting.elapsed() > Duration::from_secs(3) {
+        let enough = shards + random.random_range(0..4);
+        while waiting.elapsed() < Duration::from_secs(5) {
+            let active = !operations(&client, true).await?.is_empty();
+            if active && partition(&client).await?.len() >= enough {
+                interrupted += 1;
                 break;
             }
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         tokio::time::sleep(Duration::from_micros(random.random_range(0..40_000))).await;
-        load.killing.store(true, Ordering::SeqCst);
-        dev.kill()?;
-        joined(writers).await?;
+        kill(dev, &load, writers).await?;
     }
     let dev = start(&data, 1 << 40)?;
     let client = connect(&dev).await?;
@@ -408,6 +435,9 @@ async fn splits_by_size_survive_kill_9_at_any_moment() -> Result<()> {
     let failed: Vec<_> = failed.iter().filter(|operation| operation.phase != "done").collect();
     ensure!(failed.is_empty(), "{failed:?}");
     let entries = check_all(&client, &load).await?;
-    println!("{} shards after {round} kills, {entries} entries", found.len());
+    println!(
+        "{} shards after {round} kills, {interrupted} amid a split, {entries} entries",
+        found.len()
+    );
     Ok(())
 }
