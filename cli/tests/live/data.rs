@@ -125,9 +125,22 @@ fn the_cluster_and_its_nodes_are_shown() {
     assert_eq!(changed["previous"], "warn");
     let error = service.run(&["node", "log-level", "loud"]).fails(1);
     assert!(error.contains("INVALID_ARGUMENT"), "{error}");
+    let shard = shards["shards"][0]["shard_id"].as_u64().unwrap().to_string();
+    let split = service.run(&["shard", "split", &shard, "--key", "b", "--json"]).json();
+    assert_eq!((&split["phase"], &split["key_hex"]), (&"done".into(), &"62".into()));
+    let listed = service.run(&["shard", "list", "--json"]).json();
+    let ids: Vec<_> = listed["shards"].as_array().unwrap().iter().map(|s| &s["shard_id"]).collect();
+    assert_eq!(ids, [&split["left_shard_id"], &split["right_shard_id"]]);
+    let error = service.run(&["shard", "split", &shard]).fails(1);
+    assert!(error.contains("NOT_FOUND"), "{error}");
+    let left = ids[0].to_string();
+    let error = service.run(&["shard", "split", &left, "--key", "c"]).fails(1);
+    assert!(error.contains("INVALID_ARGUMENT") && error.contains("key"), "{error}");
+    let begun = service.run(&["shard", "split", &left, "--key", "a", "--no-wait", "--json"]).json();
+    assert!(begun["operation_id"].as_u64().unwrap() > split["operation_id"].as_u64().unwrap());
+    service.run(&["shard", "list"]).ok();
     for later in [
-        &["shard", "split", "1"][..],
-        &["shard", "merge", "1", "2"],
+        &["shard", "merge", "1", "2"][..],
         &["shard", "move", "1", "--to", "2"],
         &["node", "drain", "1"],
         &["node", "undrain", "1"],
