@@ -165,6 +165,11 @@ impl Engine {
         self.core.operation_outcome(operation)
     }
 
+    /// The operations whose outcome is kept, ascending.
+    pub fn ended_operations(&self) -> Vec<u64> {
+        self.core.ended_operations()
+    }
+
     /// Forgets an outcome, durably: nobody will ask for this operation again.
     pub fn forget_operation(&self, operation: u64) -> Result<()> {
         self.core.forget_operation(operation)

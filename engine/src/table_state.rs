@@ -72,6 +72,11 @@ impl Operations {
         all.into_iter().map(|(operation, ended)| (*operation, ended.outcome.clone())).collect()
     }
 
+    /// The operations that have ended, ascending.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u64> + '_ {
+        self.ended.keys().copied()
+    }
+
     /// The outcome, and the LSN up to which the log must be durable before anybody may know.
     pub(crate) fn get(&self, operation: u64) -> Option<(&OperationOutcome, Lsn)> {
         self.ended.get(&operation).map(|ended| (&ended.outcome, ended.lsn))

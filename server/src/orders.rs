@@ -7,7 +7,7 @@
 
 mod split;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -37,8 +37,6 @@ struct Operations {
     ended_below: u64,
     /// Being executed now.
     under_way: HashSet<u64>,
-    /// Their outcome is kept by the engine.
-    answered: BTreeSet<u64>,
 }
 
 /// An operation that this thread executes, until it is dropped.
@@ -49,9 +47,7 @@ pub(crate) struct UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let mut operations = self.orders.operations();
-        operations.under_way.remove(&self.operation_id);
-        operations.answered.insert(self.operation_id);
+        self.orders.operations().under_way.remove(&self.operation_id);
     }
 }
 
@@ -102,16 +98,16 @@ impl Orders {
     /// Routers say that every operation with a smaller id has ended: forgets what the engine keeps
     /// of them. May block.
     pub(crate) fn ended_below(&self, engine: &Engine, ended_below: u64) {
-        let ended = {
+        let under_way = {
             let mut operations = self.operations();
             operations.ended_below = operations.ended_below.max(ended_below);
-            let still = operations.answered.split_off(&ended_below);
-            std::mem::replace(&mut operations.answered, still)
+            operations.under_way.clone()
         };
-        for operation_id in ended {
+        // No other can begin any more; those of earlier runs of this server are among them.
+        let ended = engine.ended_operations().into_iter().filter(|id| *id < ended_below);
+        for operation_id in ended.filter(|id| !under_way.contains(id)) {
             if let Err(error) = engine.forget_operation(operation_id) {
                 tracing::warn!(operation_id, %error, "the outcome of an operation is kept for now");
-                self.operations().answered.insert(operation_id);
             }
         }
     }
@@ -171,12 +167,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(dir.path(), vmemkv_engine::Options::for_tests()).unwrap();
         let orders = Arc::new(Orders::default());
+        engine.refuse_operation(2, "of an earlier run").unwrap();
         engine.refuse_operation(3, "no").unwrap();
         engine.refuse_operation(4, "no").unwrap();
         drop(orders.begin(3).unwrap());
         let under_way = orders.begin(4).unwrap();
         orders.ended_below(&engine, 5);
-        assert!(engine.operation_outcome(3).is_none());
+        assert!(engine.operation_outcome(2).is_none() && engine.operation_outcome(3).is_none());
         assert!(engine.operation_outcome(4).is_some(), "forgotten while an order for it runs");
         assert_eq!(orders.begin(3).map(drop).unwrap_err().kind, ErrorKind::FailedPrecondition);
         drop(under_way);

@@ -208,7 +208,7 @@ impl Member {
                 let engine = node.engine().map_err(Failure::here)?;
                 let stats = engine.stats();
                 let disk = disk_usage::measure(node.data_dir(), &stats, &node.config.engine);
-                let changed = next.changed(&node.ownership.table(), &engine.shards(), &stats);
+                let changed = next.changed(&node.ownership.table(), &engine.shards());
                 let request = HeartbeatRequest {
                     node_id: identity.node_id,
                     incarnation: 0,

@@ -108,6 +108,11 @@ impl Core {
         (lsn <= self.wal.durable_lsn()).then(|| outcome.clone())
     }
 
+    /// See [`Engine::ended_operations`](crate::Engine::ended_operations).
+    pub(crate) fn ended_operations(&self) -> Vec<u64> {
+        self.table_lock.lock().operations.ids().collect()
+    }
+
     /// See [`Engine::forget_operation`](crate::Engine::forget_operation).
     pub(crate) fn forget_operation(&self, operation: u64) -> Result<()> {
         let mut state = self.table_lock.lock();

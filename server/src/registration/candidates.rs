@@ -4,12 +4,14 @@
 //! lease, and rests [`REST_FACTOR`] times as long as it took; only shards that are in the map and
 //! whole are named, the largest first and at most [`MAX_NAMED`].
 
+use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use vmemkv_engine::SplitCandidate as Found;
+use vmemkv_engine::{ShardInfo, SplitCandidate as Found};
 use vmemkv_proto::internal::v1::SplitCandidate;
 
+use crate::config::EngineConfig;
 use crate::io_pool::Class;
 use crate::node::Node;
 use crate::ownership::{ShardState, ShardTable};
@@ -28,9 +30,13 @@ pub(crate) async fn run(node: Arc<Node>) {
         if node.ownership.has_lease()
             && let Ok(engine) = node.engine()
         {
-            let found = node.pool.run(Class::Structure, move || engine.split_candidates()).await;
-            if let Ok(found) = found {
-                let named = named(&node.ownership.table(), found);
+            let limits = Limits::of(&node.config.engine);
+            let look = move || {
+                let large = engine.shards().into_iter().filter(|info| limits.are_passed_by(info));
+                (engine.split_candidates(), large.collect())
+            };
+            if let Ok((found, large)) = node.pool.run(Class::Structure, look).await {
+                let named = named(&node.ownership.table(), found, large);
                 *node.split_candidates.lock().unwrap_or_else(PoisonError::into_inner) = named;
             }
         }
@@ -38,19 +44,49 @@ pub(crate) async fn run(node: Arc<Node>) {
     }
 }
 
-/// The candidates as a router is told.
-fn named(table: &ShardTable, mut found: Vec<Found>) -> Vec<SplitCandidate> {
-    found.sort_by_key(|found| std::cmp::Reverse(found.bytes));
-    let known = found.into_iter().filter_map(|found| {
-        let owned = table.get(found.shard.0)?;
-        let whole = owned.state == ShardState::Serving && owned.halves.is_empty();
-        whole.then(|| SplitCandidate {
-            shard_id: found.shard.0,
-            epoch: owned.shard.epoch,
-            bytes: found.bytes,
-            entries: found.entries,
+/// The configured limits of a shard.
+#[derive(Clone, Copy)]
+struct Limits {
+    bytes: u64,
+    entries: u64,
+}
+
+impl Limits {
+    fn of(config: &EngineConfig) -> Self {
+        Self { bytes: config.shard_max_bytes, entries: config.shard_max_entries }
+    }
+
+    /// By far, so that a shard that the engine is about to name, or has just named, is none.
+    fn are_passed_by(&self, info: &ShardInfo) -> bool {
+        info.live_bytes / 2 > self.bytes || info.keys / 2 > self.entries
+    }
+}
+
+/// The candidates as a router is told: what the engine has found, and, without a key, what is large
+/// and has none.
+fn named(table: &ShardTable, found: Vec<Found>, large: Vec<ShardInfo>) -> Vec<SplitCandidate> {
+    let candidate = |shard_id, bytes, entries| SplitCandidate {
+        shard_id,
+        bytes,
+        entries,
+        ..SplitCandidate::default()
+    };
+    let mut all: Vec<_> = found
+        .into_iter()
+        .map(|found| SplitCandidate {
             key: Some(found.key.into()),
+            ..candidate(found.shard.0, found.bytes, found.entries)
         })
+        .collect();
+    let has_key: HashSet<u64> = all.iter().map(|known| known.shard_id).collect();
+    let without = large.into_iter().filter(|info| !has_key.contains(&info.id.0));
+    all.extend(without.map(|info| candidate(info.id.0, info.live_bytes, info.keys)));
+    // Those with a key first: the others must not keep them from being named.
+    all.sort_by_key(|candidate| (candidate.key.is_none(), std::cmp::Reverse(candidate.bytes)));
+    let known = all.into_iter().filter_map(|candidate| {
+        let owned = table.get(candidate.shard_id)?;
+        let whole = owned.state == ShardState::Serving && owned.halves.is_empty();
+        whole.then(|| SplitCandidate { epoch: owned.shard.epoch, ..candidate })
     });
     known.take(MAX_NAMED).collect()
 }
@@ -59,7 +95,7 @@ fn named(table: &ShardTable, mut found: Vec<Found>) -> Vec<SplitCandidate> {
 mod tests {
     use super::*;
     use crate::ownership::OwnedShard;
-    use vmemkv_engine::ShardId;
+    use vmemkv_engine::{InstanceId, KeyRange, Revision, ShardId};
     use vmemkv_proto::v1::Shard;
 
     #[test]
@@ -74,8 +110,26 @@ mod tests {
         shards[19].state = ShardState::Unconfirmed;
         let table = ShardTable::new(7, 5, shards);
         let found = |id: u64| Found { shard: ShardId(id), bytes: id, entries: 1, key: vec![1] };
-        let named = named(&table, (1..=30).map(found).collect());
-        let ids: Vec<_> = named.iter().map(|named| (named.shard_id, named.epoch)).collect();
+        let large = |id: u64| ShardInfo {
+            id: ShardId(id),
+            instance: InstanceId(id),
+            range: KeyRange::new(Vec::new(), Vec::new()),
+            epoch: 6,
+            revision: Revision(0),
+            keys: 1,
+            append_entries: 0,
+            live_bytes: 1000 + id,
+        };
+        let all = named(&table, (11..=30).map(found).collect(), vec![large(1), large(12)]);
+        let ids: Vec<_> = all.iter().map(|named| (named.shard_id, named.epoch)).collect();
         assert_eq!(ids, [18, 17, 16, 15, 14, 13, 12, 11].map(|id| (id, 6)));
+        let all = named(&table, vec![found(11)], vec![large(1), large(11), large(2)]);
+        let ids: Vec<_> = all.iter().map(|each| (each.shard_id, each.key.is_some())).collect();
+        assert_eq!(ids, [(11, true), (2, false), (1, false)]);
+        let limits = Limits { bytes: 500, entries: 9 };
+        assert!(
+            limits.are_passed_by(&large(2))
+                && !limits.are_passed_by(&ShardInfo { live_bytes: 900, ..large(2) })
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use vmemkv_engine::{ShardInfo, Stats};
+use vmemkv_engine::ShardInfo;
 use vmemkv_proto::internal::v1::ShardLoad;
 
 use crate::ownership::{OwnedShard, ShardTable};
@@ -21,17 +21,10 @@ pub(super) struct Loads {
 }
 
 impl Loads {
-    /// The loads that differ from what was told before. Bytes of a shard are its part of the
-    /// node's live bytes by keys: the engine counts them for the node only.
-    pub(super) fn changed(
-        &mut self,
-        table: &ShardTable,
-        infos: &[ShardInfo],
-        stats: &Stats,
-    ) -> Vec<ShardLoad> {
-        let by_start: BTreeMap<&[u8], u64> =
-            infos.iter().map(|info| (&info.range.start[..], info.keys)).collect();
-        let all_keys = infos.iter().map(|info| info.keys).sum::<u64>().max(1);
+    /// The loads that differ from what was told before.
+    pub(super) fn changed(&mut self, table: &ShardTable, infos: &[ShardInfo]) -> Vec<ShardLoad> {
+        let by_start: BTreeMap<&[u8], &ShardInfo> =
+            infos.iter().map(|info| (&info.range.start[..], info)).collect();
         let now = Instant::now();
         let seconds = self.measured.map(|before| (now - before).as_secs_f64().max(0.001));
         self.measured = Some(now);
@@ -40,12 +33,11 @@ impl Loads {
             let shard_id = owned.shard.shard_id;
             let requests = owned.requests.load(Ordering::Relaxed);
             let before = self.requests.insert(shard_id, requests).unwrap_or(requests);
-            let keys = keys_of(owned, &by_start);
-            let share = u128::from(stats.value_log.live_bytes) * u128::from(keys);
+            let (keys, live_bytes) = size_of(owned, &by_start);
             let load = ShardLoad {
                 shard_id,
                 keys,
-                live_bytes: u64::try_from(share / u128::from(all_keys)).unwrap_or(u64::MAX),
+                live_bytes,
                 requests_per_second: seconds
                     .map_or(0.0, |seconds| ((requests - before) as f64 / seconds).round()),
                 balance_key: bytes::Bytes::new(),
@@ -65,8 +57,9 @@ impl Loads {
     }
 }
 
-/// The keys of all data here that begins within a shard.
-fn keys_of(owned: &OwnedShard, by_start: &BTreeMap<&[u8], u64>) -> u64 {
+/// Keys and bytes of all data here that begins within a shard.
+fn size_of(owned: &OwnedShard, by_start: &BTreeMap<&[u8], &ShardInfo>) -> (u64, u64) {
     let from = by_start.range(&owned.shard.start[..]..);
-    from.take_while(|(start, _)| owned.shard.contains(start)).map(|(_, keys)| keys).sum()
+    let within = from.take_while(|(start, _)| owned.shard.contains(start));
+    within.fold((0, 0), |(keys, bytes), (_, info)| (keys + info.keys, bytes + info.live_bytes))
 }
