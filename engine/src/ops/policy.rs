@@ -94,6 +94,9 @@ impl Core {
             return Ok(false);
         }
         let table = self.store.table.load_full();
+        for shard in table.shards().iter().filter(|shard| hides_deletes(shard)) {
+            self.reorganize_shard(shard, 1)?;
+        }
         let due = table.shards().windows(2).find(|pair| {
             let age = pair[0].made.elapsed().min(pair[1].made.elapsed());
             let settled = pair.iter().all(|shard| shard.load().frozen.is_none());
@@ -126,6 +129,14 @@ fn size_of(shard: &Shard) -> Size {
     let bundle = shard.load();
     let entries = (bundle.sorted.live() + bundle.append_entries()) as u64;
     Size { bytes: shard.live_bytes(), entries }
+}
+
+/// Whether deletes that no merge has seen make a shard look much larger than it is. Without writes
+/// nothing else would make it small.
+fn hides_deletes(shard: &Shard) -> bool {
+    let bundle = shard.load();
+    let deletes = bundle.active.tombstones() as u64;
+    deletes > 0 && deletes * 2 >= size_of(shard).entries
 }
 
 /// What an entry counts for when bytes are halved: what it points to, and its place in the index,

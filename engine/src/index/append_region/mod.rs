@@ -151,7 +151,6 @@ impl AppendRegion {
     }
 
     /// Entries that are tombstones.
-    #[cfg(test)]
     pub(crate) fn tombstones(&self) -> usize {
         self.tombstones.load(Ordering::Relaxed)
     }
