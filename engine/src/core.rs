@@ -25,6 +25,7 @@ use crate::jobs::Requests;
 use crate::memory::Memory;
 use crate::ops::defragment::Defragmenting;
 use crate::options::Visibility;
+use crate::space::Space;
 use crate::stats::{Counters, IndexStats, State, Stats};
 use crate::store::{Plan, Store};
 use crate::sync::{Held, Stripes, WordIndex};
@@ -48,6 +49,7 @@ pub(crate) struct Core {
     /// The last committed checkpoint.
     pub(crate) last_checkpoint: Mutex<CheckpointReport>,
     pub(crate) requests: Requests,
+    pub(crate) space: Space,
     pub(crate) memory: Memory,
     pub(crate) feed: Feed,
     /// Released last.
@@ -90,7 +92,7 @@ impl Core {
     pub(crate) fn state(&self) -> State {
         match self.wal.poisoned() {
             Some(reason) => State::ReadOnly { reason },
-            None if self.store.value_log.is_full() => State::DiskFull,
+            None if self.space.is_full() || self.store.value_log.is_full() => State::DiskFull,
             None if self.memory.is_full() => State::MemoryFull,
             None => State::Healthy,
         }
@@ -130,6 +132,7 @@ impl Core {
             counters: self.store.counters.snapshot(),
             wal: self.wal.stats(),
             value_log: self.store.value_log.stats(),
+            disk: self.look_at_disk(),
             index: IndexStats { budget_bytes: self.memory.budget_bytes(), ..index },
             last_checkpoint: self.last_checkpoint.lock().clone(),
         }

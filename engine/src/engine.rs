@@ -308,7 +308,12 @@ impl Engine {
         options: &DefragmentOptions,
         control: &dyn Fn(DefragmentProgress) -> Continue,
     ) -> Result<DefragmentReport> {
-        self.core.defragment(options, control)
+        let report = self.core.defragment(options, control)?;
+        if report.segments > 0 && self.core.store.options.background {
+            // Only a checkpoint frees what was emptied.
+            self.core.requests.checkpoint();
+        }
+        Ok(report)
     }
 
     /// Where the running counts of live bytes differ from what the index points to, a line each:

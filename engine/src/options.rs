@@ -19,6 +19,9 @@ pub const MAX_BATCH_BYTES: usize = 4 << 20;
 /// A value of at most this many bytes is kept in the index.
 pub const MAX_INLINE_BYTES: usize = 8;
 
+/// Smallest [`capacity_bytes`](Options::capacity_bytes): a few segments, and the reserves.
+pub const MIN_CAPACITY_BYTES: u64 = 64 << 20;
+
 /// How values are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReadPolicy {
@@ -93,6 +96,9 @@ pub struct Options {
     pub value_segment_bytes: u64,
     /// Address space reserved for the value log, in bytes.
     pub value_log_max_bytes: u64,
+    /// The directory behaves as a disk of this size, in bytes; `None`: the disk that it is on.
+    /// Segments, and the log between two checkpoints, get smaller with a small disk.
+    pub capacity_bytes: Option<u64>,
     /// Most entries of one append region before writers of that shard wait.
     pub append_capacity: usize,
     /// Most memory of all indexes in bytes; beyond it inserts of new keys are refused. `None`: what
@@ -104,7 +110,7 @@ pub struct Options {
     /// [changes](crate::Engine::changes_since) that lag, over restarts too. Given up, oldest
     /// first, when the log needs room on a full disk.
     pub wal_keep_bytes: u64,
-    /// Reorganize and checkpoint by themselves. Off: only by call.
+    /// Reorganize, checkpoint and defragment by themselves. Off: only by call.
     pub background: bool,
     /// Threads for reorganize and checkpoint.
     pub job_threads: usize,
@@ -128,6 +134,7 @@ impl Default for Options {
             wal_ring_bytes: 32 << 20,
             value_segment_bytes: 64 << 20,
             value_log_max_bytes: 4 << 40,
+            capacity_bytes: None,
             append_capacity: 1 << 20,
             memory_budget_bytes: None,
             checkpoint_wal_bytes: 512 << 20,
@@ -180,6 +187,9 @@ impl Options {
         }
         if self.value_log_max_bytes < 4 * self.value_segment_bytes {
             return wrong("value_log_max_bytes must hold at least four value segments".into());
+        }
+        if self.capacity_bytes.is_some_and(|bytes| bytes < MIN_CAPACITY_BYTES) {
+            return wrong(format!("capacity_bytes must be at least {MIN_CAPACITY_BYTES}"));
         }
         if self.append_capacity < 2 * MAX_BATCH_OPERATIONS {
             return wrong(format!("append_capacity must be at least {}", 2 * MAX_BATCH_OPERATIONS));

@@ -23,12 +23,13 @@ use crate::error::{Error, Result};
 use crate::feed::Feed;
 use crate::identity::{self, read_whole};
 use crate::index::{Shard, ShardTable};
-use crate::io::{Disk, LockFile};
+use crate::io::{CapacityDisk, Disk, LockFile};
 use crate::jobs::Requests;
 use crate::load_index::load_regions;
 use crate::memory::{Memory, default_budget};
 use crate::options::Options;
 use crate::replay::replay_record;
+use crate::space::{self, Space};
 use crate::stats::Counters;
 use crate::store::Store;
 use crate::sync::Stripes;
@@ -42,7 +43,16 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
     options.validate()?;
     directory::check(&*disk, &options)?;
     let root = disk.root().to_path_buf();
-    disk.create_dir(Path::new("")).map_err(|error| Error::io("create", root, &error))?;
+    disk.create_dir(Path::new("")).map_err(|error| Error::io("create", &root, &error))?;
+    let disk = match options.capacity_bytes {
+        Some(bytes) => CapacityDisk::new(disk, bytes)
+            .map_err(|error| Error::io("measure", root, &error))?
+            as Arc<dyn Disk>,
+        None => disk,
+    };
+    let total = space::total_bytes(&*disk);
+    let options = space::scaled(options, total);
+    options.validate()?;
     let lock = LockFile::acquire(&*disk)?;
     if !directory::is_ours(&*disk)? {
         directory::make(&*disk, &options)?;
@@ -99,6 +109,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
         (shard.instance, revision)
     };
     let feed = Feed::new(store.table.load().shards().iter().map(revision));
+    let space = Space::new(total, &store.options);
     let core = Core {
         disk,
         store: Store { counters: Counters::default(), ..store },
@@ -110,6 +121,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
         identity: Mutex::new(identity),
         last_checkpoint: Mutex::default(),
         requests: Requests::default(),
+        space,
         memory,
         feed,
         _lock: lock,

@@ -82,6 +82,12 @@ counters! {
     corrupt_reads,
     /// Segments of the value log freed.
     value_segments_freed,
+    /// Puts that were slowed down because the disk was nearly full.
+    stalls_disk,
+    /// Microseconds of those, and of waits for space.
+    stalls_disk_us,
+    /// Writes refused because the disk was down to its reserve.
+    refused_disk,
     /// Defragment cycles done: calls and background ones.
     defragments,
     /// Time in them, in microseconds, pauses included.
@@ -145,6 +151,8 @@ pub struct WalStats {
     pub kept_segments: u64,
     /// Segments kept for reuse.
     pub recycled_segments: u64,
+    /// Bytes of disk of all segments, those kept for reuse included.
+    pub disk_bytes: u64,
     /// Writers that waited for room in the ring.
     pub stalls: u64,
 }
@@ -166,6 +174,27 @@ pub struct ValueLogStats {
     pub dead_bytes: u64,
     /// Bytes of disk of all segments, those kept for reuse included.
     pub disk_bytes: u64,
+}
+
+/// The disk, when it was last looked at. All in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskStats {
+    /// Its size, or the capacity given in the options; the highest number when it does not say.
+    pub total_bytes: u64,
+    /// Used by the directory's files: value log, log and (estimated) index files.
+    pub used_bytes: u64,
+    /// Free, as the file system says.
+    pub free_bytes: u64,
+    /// Free, and in files that wait to be used again.
+    pub available_bytes: u64,
+    /// Below this much available, puts are refused.
+    pub soft_reserve_bytes: u64,
+    /// Of that: what is kept for deletes, defragment, checkpoints and restart.
+    pub hard_reserve_bytes: u64,
+    /// Below this much available, puts are slowed down.
+    pub slow_below_bytes: u64,
+    /// Index files, estimated.
+    pub index_file_bytes: u64,
 }
 
 /// The indexes of all shards, at one moment.
@@ -194,6 +223,8 @@ pub struct Stats {
     pub wal: WalStats,
     /// The value log.
     pub value_log: ValueLogStats,
+    /// The disk.
+    pub disk: DiskStats,
     /// The indexes.
     pub index: IndexStats,
     /// The last checkpoint that was committed since the open.

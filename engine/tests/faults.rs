@@ -13,8 +13,8 @@ use std::sync::Arc;
 use support::{Change, History, contents, fast_dir, put_durable, seed, small, verify, watchdog};
 use vmemkv_engine::io::testing::{CrashDisk, Fault, FaultDisk, Operation as Io, PowerCut};
 use vmemkv_engine::{
-    Condition, Engine, ErrorKind, KeyRange, Lsn, MergeShards, Operation, Options, ShardId,
-    SplitShard, State,
+    Condition, Continue, DefragmentOptions, Engine, ErrorKind, KeyRange, Lsn, MergeShards, Operation,
+    Options, ShardId, SplitShard, State,
 };
 
 /// A workload that goes on over errors.
@@ -168,6 +168,16 @@ impl Faulty {
         }
     }
 
+    /// Some records move out of segments whose large values are dead; an error is fine.
+    fn defragment(&mut self) {
+        let Some(engine) = &self.engine else { return };
+        let options = DefragmentOptions { min_dead_ratio: 0.001, max_bytes: 0 };
+        let done = engine.defragment(&options, &|_| Continue::Yes);
+        if self.disk.failed() == 0 {
+            assert!(done.unwrap().records_moved > 0, "{}: nothing to do", self.at);
+        }
+    }
+
     /// The workload. Large values open a second value segment and roll the log.
     fn run(&mut self) {
         self.open();
@@ -192,6 +202,9 @@ impl Faulty {
         self.open();
         self.change_shards("a2");
         self.put("c", &[6; 500], true);
+        self.checkpoint();
+        self.defragment();
+        self.put("a2", &[8; 90], true);
         self.checkpoint();
         self.put("d", &[7; 500], true);
     }

@@ -2,8 +2,9 @@
 //!
 //! Under test: what was acknowledged is there; what is there is a prefix of what was written;
 //! `verify` is clean; the engine takes new writes and those survive a second cut. The workload has
-//! puts, updates in place, deletes, splits and merges of shards, batches, range deletes, reorganizes, checkpoints, segment
-//! rolls of the log, and a reopen in the middle. `VMEMKV_SEED` runs one again.
+//! puts, updates in place, deletes, splits and merges of shards, batches, range deletes, reorganizes,
+//! checkpoints, segment rolls of the log, defragments, and a reopen in the middle. `VMEMKV_SEED`
+//! runs one again.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +17,8 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use support::{Change, History, Model, contents, put_durable, seed, small, verify, watchdog};
 use vmemkv_engine::io::testing::{CrashDisk, Keep, Operation as Io, PowerCut};
 use vmemkv_engine::{
-    Condition, Engine, KeyRange, Lsn, MergeShards, Operation, Options, ShardId, SplitShard,
+    Condition, Continue, DefragmentOptions, Engine, KeyRange, Lsn, MergeShards, Operation, Options,
+    ShardId, SplitShard,
 };
 
 /// A workload on a crash disk, step by step.
@@ -157,6 +159,30 @@ impl Sweep {
         self.engine = Some(Engine::open_on(self.disk.clone(), self.options.clone()).unwrap());
     }
 
+    /// A whole cycle: what is live moves out of full segments, which a checkpoint then frees.
+    fn defragment(&mut self) {
+        for filler in [b"tenant/f1", b"tenant/f2"] {
+            // Fills up the open segment; dies, so that the rest of it is to be moved.
+            let begun = self.disk.crash_points();
+            let value = vec![begun as u8; 8 << 20];
+            let lsn = self.engine().put(filler, &value, &Condition::None).unwrap().lsn;
+            self.history.applied(lsn, begun, vec![(filler.to_vec(), Some(value))]);
+            let begun = self.disk.crash_points();
+            let lsn = self.engine().delete(filler, &Condition::None).unwrap().lsn;
+            self.history.applied(lsn, begun, vec![(filler.to_vec(), None)]);
+        }
+        self.engine().checkpoint().unwrap();
+        let options = DefragmentOptions { min_dead_ratio: 0.001, max_bytes: 0 };
+        let report = self.engine().defragment(&options, &|_| Continue::Yes).unwrap();
+        assert!(report.records_moved > 0 && report.segments > 0, "{report:?}");
+        for _ in 0..5 {
+            self.step();
+        }
+        self.engine().checkpoint().unwrap();
+        assert!(self.engine().stats().counters.value_segments_freed > 0);
+        assert_eq!(self.engine().recount_live(), Vec::<String>::new());
+    }
+
     fn run(&mut self, phases: usize) {
         for phase in 0..phases {
             for step in 0..25 {
@@ -167,7 +193,8 @@ impl Sweep {
             }
             match phase % 4 {
                 0 => self.engine().reorganize(None).unwrap(),
-                1 | 3 => self.engine().checkpoint().map(drop).unwrap(),
+                1 => self.engine().checkpoint().map(drop).unwrap(),
+                3 => self.defragment(),
                 _ => self.reopen(),
             }
             self.settle();

@@ -207,7 +207,7 @@ impl Member {
             .on_disk(move |node| {
                 let engine = node.engine().map_err(Failure::here)?;
                 let stats = engine.stats();
-                let disk = disk_usage::measure(node.data_dir(), &stats, &node.config.engine);
+                let disk = disk_usage::measure(&stats);
                 let changed = next.changed(&node.ownership.table(), &engine.shards());
                 let request = HeartbeatRequest {
                     node_id: identity.node_id,
@@ -278,7 +278,7 @@ fn prepare(node: &Node) -> Result<(RegisterRequest, NonceChain), Failure> {
     let identity = engine.identity();
     let chain = NonceChain::of_start(node.data_dir(), identity.boot)
         .map_err(|error| Failure::disk(&error))?;
-    let disk = disk_usage::measure(node.data_dir(), &engine.stats(), &node.config.engine);
+    let disk = disk_usage::measure(&engine.stats());
     let request = RegisterRequest {
         node_id: identity.node_id,
         cluster_id: identity.cluster_id,

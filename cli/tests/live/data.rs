@@ -114,7 +114,7 @@ fn the_cluster_and_its_nodes_are_shown() {
     assert_eq!(shards["shards"].as_array().unwrap().len(), 1);
     assert_eq!(service.run(&["router", "list", "--json"]).json()["routers"][0]["leader"], true);
     service.run(&["operation", "list"]).ok();
-    for job in ["stats", "checkpoint", "reorganize", "verify"] {
+    for job in ["stats", "checkpoint", "reorganize", "defragment", "verify"] {
         let by_router = service.run(&["node", job, "--json"]).json();
         assert_eq!(by_router["node_id"].as_u64().unwrap().to_string(), node, "{job}");
         service.run(&["node", job, &node]).ok();

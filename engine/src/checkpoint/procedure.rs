@@ -45,6 +45,8 @@ impl Core {
     pub(crate) fn checkpoint(&self) -> Result<CheckpointReport> {
         let mut committed = self.checkpointing.lock();
         self.check_writable()?;
+        // Blocks that wait to be used again for values may be what the new files lack.
+        self.look_at_disk();
         let attempt = committed.next_attempt;
         committed.next_attempt = CheckpointId(attempt.0 + 1);
         let result = self.attempt(attempt, &mut committed);

@@ -6,6 +6,7 @@
 //! [`Disk::sync_dir`] of its folder. Stores through a mapping of [`File::as_fd`] become durable by
 //! [`File::sync_range`] and by nothing else.
 
+mod capacity_disk;
 mod durable;
 mod lock_file;
 mod os;
@@ -16,6 +17,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use capacity_disk::CapacityDisk;
 pub use durable::{ASIDE_SUFFIX, create_dir_durable, create_durable, read_file, replace_file};
 pub use lock_file::LockFile;
 pub use os::OsDisk;
@@ -42,6 +44,10 @@ pub trait Disk: Send + Sync {
     fn sync_dir(&self, folder: &Path) -> io::Result<()>;
     /// Bytes that an unprivileged process can still allocate on this disk.
     fn free_bytes(&self) -> io::Result<u64>;
+    /// Size of this disk in bytes; one that does not say is as large as can be.
+    fn total_bytes(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
 }
 
 /// An open file.

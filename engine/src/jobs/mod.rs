@@ -3,6 +3,8 @@
 //! Invariant: requests are bounded (one of a kind for each shard, one for the checkpoint) and never
 //! block the writer that makes them.
 
+mod reclaim_policy;
+mod reclaimer;
 mod requests;
 mod scheduler;
 pub(crate) mod sharding;

@@ -46,6 +46,8 @@ struct Queue {
 pub(crate) struct Requests {
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// Apart from `changed`: who pauses must not take a wake-up from who works.
+    closing: Condvar,
 }
 
 impl Requests {
@@ -105,7 +107,7 @@ impl Requests {
     pub(crate) fn pause(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut queue = self.queue.lock();
-        while !queue.closed && !self.changed.wait_until(&mut queue, until).timed_out() {}
+        while !queue.closed && !self.closing.wait_until(&mut queue, until).timed_out() {}
     }
 
     /// Drops what waits and ends every [`next`](Self::next).
@@ -114,5 +116,11 @@ impl Requests {
         queue.closed = true;
         queue.waiting.clear();
         self.changed.notify_all();
+        self.closing.notify_all();
+    }
+
+    /// Whether the engine is closing.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.queue.lock().closed
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::jobs::triggers::Reorganize;
-use crate::jobs::{Next, Request};
+use crate::jobs::{Next, Request, reclaimer};
 use crate::stats::Counters;
 
 /// How long a thread rests after a failed job. The next write asks again at once, and what failed
@@ -40,6 +40,14 @@ impl Scheduler {
                 .map_err(|error| Error::io("start a thread for", "background jobs", &error))?;
             scheduler.threads.push(thread);
         }
+        if options.background {
+            let core = Arc::clone(core);
+            let thread = std::thread::Builder::new()
+                .name("vmemkv-reclaim".into())
+                .spawn(move || reclaimer::run(&core))
+                .map_err(|error| Error::io("start a thread for", "reclaiming space", &error))?;
+            scheduler.threads.push(thread);
+        }
         Ok(scheduler)
     }
 
@@ -60,7 +68,11 @@ impl Drop for Scheduler {
     }
 }
 
+/// Nice value of the threads: they run after the foreground, but writers may wait for them.
+const NICE: i32 = 2;
+
 fn run(core: &Core) {
+    reclaimer::be_nice(NICE);
     let mut look_at = Instant::now() + BETWEEN_LOOKS;
     loop {
         let (job, result) = match core.requests.next(look_at) {

@@ -63,7 +63,7 @@ impl Core {
         let ops: Vec<Op<'_>> = keys.iter().map(|key| Op::delete(key)).collect();
         let one_by_one: Vec<&[Op<'_>]> = ops.chunks(1).collect();
         loop {
-            let permit = self.wal.acquire(record_bytes(&one_by_one))?;
+            let permit = self.acquire_log(record_bytes(&one_by_one))?;
             let held = self.stripes.lock(keys.iter().map(|key| WordIndex::of(key)));
             let changes = keys.iter().map(|key| (key.as_slice(), None));
             let plans = match self.plan_group(changes)? {

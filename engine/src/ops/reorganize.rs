@@ -132,7 +132,7 @@ impl Core {
         }
         let log_bytes = self.wal.bytes_since_checkpoint();
         let tail_bytes = self.store.value_log.tail_bytes_since_base();
-        if triggers::checkpoint_is_due(log_bytes, tail_bytes, options.checkpoint_wal_bytes) {
+        if triggers::checkpoint_is_due(log_bytes, tail_bytes, self.space.checkpoint_bytes()) {
             self.requests.checkpoint();
         }
         let pause_us = if grown == 0 { 0 } else { triggers::writer_pause_us(&sizes(&bundle)) };

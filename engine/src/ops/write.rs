@@ -36,18 +36,28 @@ impl Core {
         let ops = [op((key, value))];
         let bytes = record_bytes(&[&ops]);
         let word = WordIndex::of(key);
+        let mut no_space = None;
         loop {
             self.check_writable()?;
-            let permit = self.wal.acquire(bytes)?;
+            if value.is_some() {
+                self.check_space()?;
+            }
+            let permit = self.acquire_log(bytes)?;
             // 2. The stripe, then shard and regions as one pointer, then the entry.
             let held = self.stripes.lock([word]);
             if let Some(refused) = self.refuse(key, condition)? {
                 Counters::add(&self.store.counters.conditions_failed, 1);
                 return Ok(Written { lsn: held.ticket(), ..refused });
             }
-            let plan = match self.store.plan(key, value)? {
-                Planned::Ready(plan) => plan,
-                Planned::Full(shard) => {
+            let plan = match self.store.plan(key, value) {
+                Ok(Planned::Ready(plan)) => plan,
+                Err(error) if self.tries_again(&error, &mut no_space) => {
+                    drop((held, permit));
+                    self.wait_a_moment();
+                    continue;
+                }
+                Err(error) => return Err(error),
+                Ok(Planned::Full(shard)) => {
                     drop(held);
                     drop(permit);
                     self.make_room(&shard)?;

@@ -25,18 +25,28 @@ impl Core {
             return Ok(Lsn(0));
         }
         let words: Vec<WordIndex> = changes.keys().map(|key| WordIndex::of(key)).collect();
+        let mut no_space = None;
         loop {
             self.check_writable()?;
+            if changes.values().any(Option::is_some) {
+                self.check_space()?;
+            }
             // Which shards the keys lie in is known only under the stripes; a header for each key
             // is room enough.
             let ops: Vec<Op<'_>> = changes.iter().map(|(key, value)| op((key, *value))).collect();
             let one_by_one: Vec<&[Op<'_>]> = ops.chunks(1).collect();
-            let permit = self.wal.acquire(record_bytes(&one_by_one))?;
+            let permit = self.acquire_log(record_bytes(&one_by_one))?;
             let held = self.stripes.lock(words.iter().copied());
             let changed = changes.iter().map(|(key, value)| (*key, *value));
-            let plans = match self.plan_group(changed)? {
-                GroupPlan::Ready(plans) => plans,
-                GroupPlan::Full(shard) => {
+            let plans = match self.plan_group(changed) {
+                Ok(GroupPlan::Ready(plans)) => plans,
+                Err(error) if self.tries_again(&error, &mut no_space) => {
+                    drop((held, permit));
+                    self.wait_a_moment();
+                    continue;
+                }
+                Err(error) => return Err(error),
+                Ok(GroupPlan::Full(shard)) => {
                     drop((held, permit));
                     self.make_room(&shard)?;
                     continue;

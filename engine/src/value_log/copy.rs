@@ -166,16 +166,19 @@ impl Drop for CopyBatch<'_> {
     fn drop(&mut self) {
         let log = self.log;
         let mut tail = log.tail.lock();
+        let mut last_sealed = None;
         for number in std::mem::take(&mut tail.copying) {
             let Some(segment) = log.segment(number) else { continue };
             if segment.tail.load(Ordering::Relaxed) > FIRST_RECORD {
+                last_sealed = Some(number);
                 continue;
             }
             // Taken, and nothing of it was sealed.
             segment.free.store(true, Ordering::Relaxed);
             tail.free.push(number);
             if tail.copy == Some(number) {
-                tail.copy = None;
+                // What was begun before has room yet.
+                tail.copy = last_sealed;
             }
         }
     }

@@ -37,8 +37,12 @@ impl ValueLog {
     pub(crate) fn check_own_files(&self) -> Vec<Error> {
         let numbers = self.tail.lock().mapped.clone();
         let segments = numbers.iter().filter_map(|number| self.segment(*number));
-        let check =
-            |segment: &Segment| check_file(&*segment.file, segment.number, self.segment_bytes);
+        let check = |segment: &Segment| {
+            // The file of a free segment may be cut, and be filled again meanwhile.
+            let is_free = || segment.free.load(std::sync::atomic::Ordering::Relaxed);
+            let once = || check_file(&*segment.file, segment.number, self.segment_bytes);
+            once().or_else(|error| if is_free() { Ok(()) } else { once().map_err(|_| error) })
+        };
         segments.filter_map(|segment| check(segment).err()).collect()
     }
 

@@ -153,6 +153,65 @@ impl ValueLog {
         Error::corrupt(&self.disk.root().join(path), location.offset() % self.segment_bytes, what)
     }
 
+    /// Gives the blocks of free segments beyond `keep` back to the disk; answers how many.
+    /// Their files stay as names without content, or go.
+    pub(crate) fn trim(&self, keep: usize) -> usize {
+        let mut trimmed = 0;
+        loop {
+            let (mapped, found) = {
+                let mut tail = self.tail.lock();
+                self.collect_freed(&mut tail);
+                if tail.free.len() + tail.files.len() <= keep {
+                    return trimmed;
+                }
+                let found = tail.files.pop();
+                (if found.is_some() { None } else { tail.free.pop() }, found)
+            };
+            // Without the lock: it takes a while. Nobody else knows of the segment meanwhile.
+            if let Some(number) = found
+                && let Err(error) = self.disk.remove(&path_of(number))
+            {
+                tracing::warn!(segment = number, %error, "cannot remove a free value segment");
+            }
+            if let Some(number) = mapped
+                && let Some(segment) = self.segment(number)
+            {
+                let cut = segment.file.set_len(0);
+                let mut tail = self.tail.lock();
+                if let Err(error) = cut {
+                    tracing::warn!(segment = number, %error, "cannot cut a free value segment");
+                    tail.free.push(number);
+                    return trimmed;
+                }
+                tail.cut.push(number);
+            }
+            trimmed += 1;
+        }
+    }
+
+    /// Bytes of disk that new records can take without asking the disk: free segments.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        let mut tail = self.tail.lock();
+        self.collect_freed(&mut tail);
+        let freeing = self.freeing.load(Ordering::Relaxed) as usize;
+        (tail.free.len() + tail.files.len() + freeing) as u64 * self.segment_bytes
+    }
+
+    /// Bytes given out for records since the open. Only grows.
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        self.allocated.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of segments that the next checkpoint can free.
+    pub(crate) fn empty_bytes(&self) -> u64 {
+        let tail = self.tail.lock();
+        let is_empty = |number: &&u32| {
+            let segment = self.segment(**number);
+            segment.is_some_and(|s| is_used(s) && !tail.is_taken(**number) && s.is_empty())
+        };
+        tail.mapped.iter().filter(is_empty).count() as u64 * self.segment_bytes
+    }
+
     /// Gives segments up for reuse, once no reader can hold a location in them: readers keep a
     /// `crossbeam_epoch` guard from the look-up to the end of the read. `segments` are from the
     /// [`empty_segments`](Self::empty_segments) of a checkpoint that is committed now.

@@ -246,6 +246,23 @@ impl Wal {
         self.shared.segments.retire(checkpoint_lsn.0);
     }
 
+    /// Keeps at most so many bytes of log for readers that lag, and so many files for reuse, from
+    /// now on.
+    pub(crate) fn keep(&self, keep_bytes: u64, files: usize) {
+        self.shared.segments.keep(keep_bytes, files);
+    }
+
+    /// Bytes of the files that wait to be used again or can be, the spare not counted.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.shared.segments.bytes().1
+    }
+
+    /// Bytes of all files of the log.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        let (live, free) = self.shared.segments.bytes();
+        live + free + self.shared.room.spare_bytes()
+    }
+
     /// The log's counters.
     pub(crate) fn stats(&self) -> WalStats {
         let shared = &*self.shared;
@@ -262,6 +279,7 @@ impl Wal {
             segments,
             kept_segments,
             recycled_segments,
+            disk_bytes: self.disk_bytes(),
             stalls: shared.space.stalls(),
         }
     }

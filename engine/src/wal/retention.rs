@@ -13,12 +13,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::sync::primitives::Mutex;
+use crate::sync::primitives::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::WAL_FOLDER;
 use super::segment::{HEADER_BLOCK_BYTES, MakeError, make_file, segment_path};
 use crate::error::{Error, ErrorKind};
 use crate::io::{Disk, File};
 use crate::options::Options;
+
+/// Most files kept for reuse, beside two.
+const MOST_FREE: usize = 62;
 
 /// A segment that the log needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,8 +45,10 @@ pub(super) struct NewFile {
 pub(super) struct Segments {
     disk: Arc<dyn Disk>,
     segment_bytes: u64,
-    limit: usize,
-    keep_bytes: u64,
+    /// Most free files. Relaxed, like the next: numbers that order nothing.
+    limit: AtomicUsize,
+    /// Most bytes of kept segments.
+    keep_bytes: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -61,8 +67,8 @@ impl Segments {
         Self {
             disk,
             segment_bytes: options.wal_segment_bytes,
-            limit: between_checkpoints.min(62) as usize + 2,
-            keep_bytes: options.wal_keep_bytes,
+            limit: AtomicUsize::new(between_checkpoints.min(MOST_FREE as u64) as usize + 2),
+            keep_bytes: options.wal_keep_bytes.into(),
             state: Mutex::new(State { next_seq, ..State::default() }),
         }
     }
@@ -85,7 +91,7 @@ impl Segments {
             let oldest = {
                 let mut state = self.state.lock();
                 let bytes: u64 = state.kept.iter().map(|segment| segment.bytes).sum();
-                if bytes <= self.keep_bytes {
+                if bytes <= self.keep_bytes.load(Ordering::Relaxed) {
                     return;
                 }
                 state.kept.pop_front()
@@ -139,7 +145,8 @@ impl Segments {
     pub(super) fn push_free(&self, seq: u64, bytes: u64) {
         {
             let mut state = self.state.lock();
-            if bytes == self.segment_bytes && state.free.len() < self.limit {
+            if bytes == self.segment_bytes && state.free.len() < self.limit.load(Ordering::Relaxed)
+            {
                 state.free.push(seq);
                 return;
             }
@@ -233,6 +240,36 @@ impl Segments {
             }
         }
         self.trim();
+    }
+
+    /// Keeps at most so many bytes for readers that lag and so many free files, from now on.
+    pub(super) fn keep(&self, keep_bytes: u64, files: usize) {
+        self.keep_bytes.store(keep_bytes, Ordering::Relaxed);
+        self.trim();
+        self.limit.store(files.min(MOST_FREE + 2), Ordering::Relaxed);
+        loop {
+            let seq = {
+                let mut state = self.state.lock();
+                if state.free.len() <= files {
+                    return;
+                }
+                state.free.pop()
+            };
+            let Some(seq) = seq else { return };
+            if let Err(error) = self.disk.remove(&segment_path(seq)) {
+                tracing::warn!(seq, %error, "cannot remove a free log segment");
+                return;
+            }
+        }
+    }
+
+    /// Bytes of the live segments, and of what can be used for new ones: kept segments and free
+    /// files.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        let live = state.live.iter().map(|segment| segment.bytes).sum();
+        let kept: u64 = state.kept.iter().map(|segment| segment.bytes).sum();
+        (live, kept + state.free.len() as u64 * self.segment_bytes)
     }
 
     /// How many segments are live, how many kept, and how many files are free.

@@ -66,6 +66,11 @@ impl Room {
         self.state.lock().spare.is_some()
     }
 
+    /// Bytes of the spare file.
+    pub(super) fn spare_bytes(&self) -> u64 {
+        self.state.lock().spare.as_ref().map_or(0, |spare| spare.bytes)
+    }
+
     /// The flusher has written `bytes` to the current segment and zeroed them in the ring.
     pub(super) fn wrote(&self, space: &Space, bytes: u64) {
         let mut state = self.state.lock();

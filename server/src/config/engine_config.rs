@@ -50,6 +50,8 @@ pub struct EngineConfig {
     pub value_segment_bytes: u64,
     /// Address space reserved for the value log, bytes.
     pub value_log_max_bytes: u64,
+    /// The data directory behaves as a disk of this size, bytes. Unset: the disk that it is on.
+    pub capacity_bytes: Option<u64>,
     /// Most entries of a shard's append region before its writers wait.
     pub append_capacity: usize,
     /// A shard with more bytes of live records is due for a split.
@@ -63,7 +65,7 @@ pub struct EngineConfig {
     pub checkpoint_wal_bytes: u64,
     /// Most bytes of log that are kept behind the checkpoint for readers of changes that lag.
     pub wal_keep_bytes: u64,
-    /// Reorganize and checkpoint by themselves. Off: only by call.
+    /// Reorganize, checkpoint and defragment by themselves. Off: only by call.
     pub background: bool,
     /// Threads for reorganize and checkpoint.
     pub job_threads: usize,
@@ -81,6 +83,7 @@ impl Default for EngineConfig {
             wal_ring_bytes: options.wal_ring_bytes,
             value_segment_bytes: options.value_segment_bytes,
             value_log_max_bytes: options.value_log_max_bytes,
+            capacity_bytes: options.capacity_bytes,
             append_capacity: options.append_capacity,
             shard_max_bytes: options.shard_max_bytes,
             shard_max_entries: options.shard_max_entries,
@@ -114,6 +117,7 @@ impl EngineConfig {
             wal_ring_bytes: self.wal_ring_bytes,
             value_segment_bytes: self.value_segment_bytes,
             value_log_max_bytes: self.value_log_max_bytes,
+            capacity_bytes: self.capacity_bytes,
             append_capacity: self.append_capacity,
             shard_max_bytes: self.shard_max_bytes,
             shard_max_entries: self.shard_max_entries,

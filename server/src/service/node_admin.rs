@@ -62,9 +62,9 @@ impl NodeAdmin for NodeAdminService {
 
     async fn defragment(
         &self,
-        _: Request<v1::DefragmentRequest>,
+        request: Request<v1::DefragmentRequest>,
     ) -> Result<Response<v1::DefragmentResponse>, Status> {
-        Err(unimplemented("Defragment").to_status())
+        Ok(Response::new(self.jobs.defragment(&request.into_inner()).await?))
     }
 
     async fn verify(

@@ -51,11 +51,47 @@ async fn jobs_and_statistics() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn dead_bytes_are_reclaimed_by_call() {
+    let fixture = Fixture::start().await;
+    let mut client = fixture.client().await;
+    let mut admin = admin(&fixture).await;
+    let checkpoint = async |admin: &mut NodeAdminClient<Channel>| {
+        admin.checkpoint(v1::CheckpointRequest {}).await.unwrap();
+    };
+    fill(&mut client, "k", 500, 100_000).await;
+    checkpoint(&mut admin).await;
+    for number in (0..500).filter(|number| number % 8 == 0) {
+        // An eighth of each segment: too little for the background.
+        client.put(put(&format!("k{number:05}"), "short, not inline")).await.unwrap();
+    }
+    checkpoint(&mut admin).await;
+    let request = |min_dead_ratio| v1::DefragmentRequest { min_dead_ratio, max_bytes: 0 };
+    let done = admin.defragment(request(0.5)).await.unwrap().into_inner();
+    assert_eq!((done.segments, done.bytes_moved), (0, 0));
+    let done = admin.defragment(request(0.05)).await.unwrap().into_inner();
+    assert!(done.segments >= 1 && done.bytes_moved > 10 << 20, "{done:?}");
+    assert!(done.bytes_freed > 1 << 20, "{done:?}");
+    for wrong in [-0.1, 1.1, f64::NAN] {
+        let refused = error(admin.defragment(request(wrong)).await);
+        assert_eq!(refused.kind, ErrorKind::InvalidArgument);
+    }
+    assert_eq!(value(&mut client, "k00001").await.unwrap().len(), 100_000);
+    checkpoint(&mut admin).await;
+    let stats = admin.get_stats(v1::GetStatsRequest::default()).await.unwrap().into_inner();
+    let defragment = stats.defragment.unwrap();
+    assert!(defragment.cycles >= 2 && defragment.records_moved > 100, "{defragment:?}");
+    assert!(defragment.segments_freed >= done.segments, "{defragment:?}");
+    assert!(stats.shards[0].live_bytes > 40 << 20, "{:?}", stats.shards);
+    let disk = stats.disk.unwrap();
+    assert!(disk.soft_reserve_bytes > disk.hard_reserve_bytes && disk.hard_reserve_bytes > 0);
+    let report = admin.verify(v1::VerifyRequest::default()).await.unwrap().into_inner();
+    assert_eq!((report.problems.len(), report.records_checked), (0, 500));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_built_is_refused() {
     let fixture = Fixture::start().await;
     let mut admin = admin(&fixture).await;
-    let refused = error(admin.defragment(v1::DefragmentRequest::default()).await);
-    assert_eq!(refused.kind, ErrorKind::Unimplemented);
     let refused = error(admin.backup(v1::BackupRequest::default()).await.map(|_| ()));
     assert_eq!(refused.kind, ErrorKind::Unimplemented);
     let refused = error(admin.verify(v1::VerifyRequest { bytes_per_second: 1 }).await);

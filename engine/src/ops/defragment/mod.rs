@@ -101,10 +101,6 @@ impl Core {
         Counters::add(&counters.defragment_us, report.duration_us);
         Counters::add(&counters.defragment_segments, report.segments);
         Counters::add(&counters.defragment_freed_bytes, report.bytes_freed);
-        if report.segments > 0 && self.store.options.background {
-            // Only a checkpoint frees what was emptied.
-            self.requests.checkpoint();
-        }
         result.map(|()| report)
     }
 
@@ -162,6 +158,8 @@ impl Core {
             let numbers: Vec<u32> = batch.iter().map(|segment| segment.number).collect();
             sources.release(&numbers);
             work.progress.segments_done += batch.len() as u64;
+            // Copies take space that puts do not know of.
+            self.look_at_disk();
             if outcome == Outcome::Cancelled || !work.goes_on(DefragmentStep::Done, 0) {
                 return Ok(false);
             }

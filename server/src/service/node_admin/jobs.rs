@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use vmemkv_engine::{Engine, ShardId};
+use vmemkv_engine::{
+    Continue, DefragmentOptions, DefragmentProgress, DefragmentStep, Engine, ShardId,
+};
+use vmemkv_proto::check::invalid;
 use vmemkv_proto::{ApiError, ErrorKind, v1};
 
 use super::stats::phases;
@@ -24,6 +27,7 @@ pub(super) struct Jobs {
     checkpoint: Arc<AtomicBool>,
     reorganize: Arc<AtomicBool>,
     verify: Arc<AtomicBool>,
+    defragment: Arc<AtomicBool>,
 }
 
 /// Says that a job runs, until it is dropped.
@@ -50,7 +54,7 @@ impl Jobs {
     /// No job runs.
     pub(super) fn new(node: Arc<Node>) -> Self {
         let idle = || Arc::new(AtomicBool::new(false));
-        Self { node, checkpoint: idle(), reorganize: idle(), verify: idle() }
+        Self { node, checkpoint: idle(), reorganize: idle(), verify: idle(), defragment: idle() }
     }
 
     /// Makes a checkpoint.
@@ -78,6 +82,54 @@ impl Jobs {
         let ((), took) = self.run(running, move |engine| engine.reorganize(shard)).await?;
         let shards = if id == 0 { known.len() as u64 } else { 1 };
         Ok(v1::ReorganizeResponse { shards, duration_us: micros(took) })
+    }
+
+    /// Moves what is live out of segments that are mostly dead; ends when its caller leaves.
+    pub(super) async fn defragment(
+        &self,
+        request: &v1::DefragmentRequest,
+    ) -> Result<v1::DefragmentResponse, ApiError> {
+        let (min_dead_ratio, max_bytes) = (request.min_dead_ratio, request.max_bytes);
+        if !(0.0..=1.0).contains(&min_dead_ratio) {
+            return Err(invalid("min_dead_ratio", "must be between 0 and 1"));
+        }
+        let running = Running::begin(&self.defragment, "a defragment")?;
+        let guard = CancelOnDrop::default();
+        let (gone, node) = (guard.flag(), Arc::clone(&self.node));
+        let outcome = self
+            .run(running, move |engine| {
+                let control = |progress: DefragmentProgress| {
+                    if progress.step == DefragmentStep::Done {
+                        tracing::info!(
+                            segments_done = progress.segments_done,
+                            segments_chosen = progress.segments_chosen,
+                            bytes_moved = progress.bytes_moved,
+                            "defragmenting"
+                        );
+                    }
+                    let ends = gone.load(Ordering::Relaxed) || node.stopping.is_cancelled();
+                    if ends { Continue::No } else { Continue::Yes }
+                };
+                let options = DefragmentOptions { min_dead_ratio, max_bytes };
+                let report = engine.defragment(&options, &control)?;
+                if report.cancelled && gone.load(Ordering::Relaxed) {
+                    Metrics::count(&node.metrics.stopped_by_caller);
+                }
+                Ok(report)
+            })
+            .await;
+        drop(guard);
+        let (report, took) = outcome?;
+        if report.cancelled {
+            let message = "the server is stopping; the defragment ended early";
+            return Err(ApiError::new(ErrorKind::Unavailable, message));
+        }
+        Ok(v1::DefragmentResponse {
+            segments: report.segments,
+            bytes_moved: report.bytes_moved,
+            bytes_freed: report.bytes_freed,
+            duration_us: micros(took),
+        })
     }
 
     /// Reads and checks all records; ends when its caller leaves.

@@ -28,18 +28,20 @@ pub(super) async fn get_stats(
         move || {
             let stats = engine.stats();
             let shards = if with_shards { engine.shards() } else { Vec::new() };
-            let disk = disk_usage::measure(node.data_dir(), &stats, &node.config.engine);
+            let disk = disk_usage::measure(&stats);
             (stats, shards, disk)
         }
     };
     let (stats, shards, disk) = node.pool.run(Class::Read, job).await?;
+    let reserves = (stats.disk.soft_reserve_bytes, stats.disk.hard_reserve_bytes);
     let mut answer = to_wire(&stats);
     answer.uptime_ms = u64::try_from(node.uptime().as_millis()).unwrap_or(u64::MAX);
     answer.disk = Some(v1::DiskStats {
         used_bytes: disk.used_bytes,
         free_bytes: disk.free_bytes,
         capacity_bytes: disk.capacity_bytes,
-        ..Default::default()
+        soft_reserve_bytes: reserves.0,
+        hard_reserve_bytes: reserves.1,
     });
     let table = node.ownership.table();
     let mut bounds = 0;
@@ -109,12 +111,22 @@ fn to_wire(stats: &Stats) -> v1::GetStatsResponse {
             ..Default::default()
         }),
         defragment: Some(v1::DefragmentStats {
+            cycles: counters.defragments,
+            records_moved: counters.defragment_records,
+            bytes_moved: counters.defragment_copied_bytes,
             segments_freed: counters.value_segments_freed,
-            ..Default::default()
+            total_us: counters.defragment_us,
         }),
         stalls: Some(v1::StallStats {
-            count: counters.stalls_append + counters.slowed_append + stats.wal.stalls,
-            total_us: counters.stalls_append_us + counters.slowed_append_us,
+            count: counters.stalls_append
+                + counters.slowed_append
+                + counters.stalls_disk
+                + stats.wal.stalls,
+            total_us: counters.stalls_append_us
+                + counters.slowed_append_us
+                + counters.stalls_disk_us,
+            value_log: counters.stalls_disk,
+            disk_refusals: counters.refused_disk,
             append_region: counters.stalls_append + counters.slowed_append,
             memory_refusals: counters.memory_refusals,
             wal_ring: stats.wal.stalls,
@@ -165,6 +177,7 @@ fn wal_to_wire(stats: &Stats) -> v1::WalStats {
         records_per_fsync: ratio(wal.records, wal.fsyncs),
         segments: wal.segments,
         free_segments: wal.recycled_segments,
+        disk_bytes: wal.disk_bytes,
         replay_bytes: wal.appended_lsn.0.saturating_sub(wal.checkpoint_lsn.0),
         ..Default::default()
     }
@@ -183,6 +196,7 @@ fn shard_to_wire(shard: &ShardInfo, table: &ShardTable) -> v1::ShardStats {
         end: shard.range.end.clone().into(),
         keys: shard.keys,
         append_entries: shard.append_entries,
+        live_bytes: shard.live_bytes,
         instance: shard.instance.0,
         revision: shard.revision.0,
         epoch: shard.epoch,
