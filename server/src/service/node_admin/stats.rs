@@ -23,14 +23,11 @@ pub(super) async fn get_stats(
     with_shards: bool,
 ) -> Result<v1::GetStatsResponse, ApiError> {
     let engine = node.engine()?;
-    let job = {
-        let node = Arc::clone(node);
-        move || {
-            let stats = engine.stats();
-            let shards = if with_shards { engine.shards() } else { Vec::new() };
-            let disk = disk_usage::measure(&stats);
-            (stats, shards, disk)
-        }
+    let job = move || {
+        let stats = engine.stats();
+        let shards = if with_shards { engine.shards() } else { Vec::new() };
+        let disk = disk_usage::measure(&stats);
+        (stats, shards, disk)
     };
     let (stats, shards, disk) = node.pool.run(Class::Read, job).await?;
     let reserves = (stats.disk.soft_reserve_bytes, stats.disk.hard_reserve_bytes);
@@ -130,7 +127,6 @@ fn to_wire(stats: &Stats) -> v1::GetStatsResponse {
             append_region: counters.stalls_append + counters.slowed_append,
             memory_refusals: counters.memory_refusals,
             wal_ring: stats.wal.stalls,
-            ..Default::default()
         }),
         wal: Some(wal_to_wire(stats)),
         t1: Some(v1::T1Stats {
