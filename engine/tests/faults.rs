@@ -13,8 +13,8 @@ use std::sync::Arc;
 use support::{Change, History, contents, fast_dir, put_durable, seed, small, verify, watchdog};
 use vmemkv_engine::io::testing::{CrashDisk, Fault, FaultDisk, Operation as Io, PowerCut};
 use vmemkv_engine::{
-    Condition, Continue, DefragmentOptions, Engine, ErrorKind, KeyRange, Lsn, MergeShards, Operation,
-    Options, ShardId, SplitShard, State,
+    Condition, Continue, DefragmentOptions, Engine, ErrorKind, KeyRange, Lsn, MergeShards,
+    Operation, Options, ShardId, SplitShard, State,
 };
 
 /// A workload that goes on over errors.

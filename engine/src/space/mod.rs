@@ -8,7 +8,6 @@ mod reserves;
 
 use std::time::{Duration, Instant};
 
-
 use crate::core::Core;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::Disk;
