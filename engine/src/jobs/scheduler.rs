@@ -42,7 +42,7 @@ impl Scheduler {
         }
         if options.background {
             let core = Arc::clone(core);
-            let thread = std::thread::Builder::new()
+            let thread = thread::Builder::new()
                 .name("vmemkv-reclaim".into())
                 .spawn(move || reclaimer::run(&core))
                 .map_err(|error| Error::io("start a thread for", "reclaiming space", &error))?;

@@ -15,6 +15,7 @@ use crate::options::Options;
 use crate::stats::{Counters, DiskStats};
 use crate::sync::primitives::Mutex;
 use crate::sync::primitives::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::primitives::thread;
 use crate::wal::Permit;
 use reserves::{
     Sizes, checkpoint_bytes, pause_us, reserves, slow_zone, value_segment_bytes, wal_segment_bytes,
@@ -98,7 +99,7 @@ impl Core {
             let counters = &self.store.counters;
             Counters::add(&counters.stalls_disk, 1);
             Counters::add(&counters.stalls_disk_us, pause_us);
-            std::thread::sleep(Duration::from_micros(pause_us));
+            thread::sleep(Duration::from_micros(pause_us));
         }
         Ok(())
     }
@@ -149,7 +150,7 @@ impl Core {
                 ));
             }
             Counters::add(&self.store.counters.stalls_disk_us, STEP.as_micros() as u64);
-            std::thread::sleep(STEP);
+            thread::sleep(STEP);
         }
     }
 
@@ -169,7 +170,7 @@ impl Core {
     /// The moment before the next try.
     pub(crate) fn wait_a_moment(&self) {
         Counters::add(&self.store.counters.stalls_disk_us, STEP.as_micros() as u64);
-        std::thread::sleep(STEP);
+        thread::sleep(STEP);
         self.look_at_disk();
     }
 

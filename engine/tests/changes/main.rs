@@ -2,7 +2,7 @@
 //! log, restarts, power cuts, splits and merges, and while others write.
 //!
 //! Planted once each, and found: a feed that reads up to `appended_lsn`; an answer that goes on
-//! after recycled segments; a place that is remembered too far; sections in reverse.
+//! after recycled segments; a place that is remembered too far.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
