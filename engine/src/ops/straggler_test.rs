@@ -154,6 +154,7 @@ fn change_meets_a_straggler(change: Change, key: &[u8], value: Option<&[u8]>) {
     };
     check(&core, "at once");
     check(&bench.after_cut(), "after a cut");
+    check_log(bench.cut(), &bench.options);
     core.reorganize(None).unwrap();
     check(&core, "reorganized");
     core.checkpoint().unwrap();
@@ -210,11 +211,20 @@ fn revisions_are_in_log_order_over_splits_and_merges() {
         stop.store(true, Ordering::Relaxed);
     });
     core.wal.wait(core.wal.appended_lsn()).unwrap();
-    let cut = bench.cut();
+    let (changes, writes) = check_log(bench.cut(), &bench.options);
+    assert_eq!(changes, 120);
+    assert!(writes > 200, "{writes} writes");
+}
+
+/// Reads the whole log: the revisions of each key grow, each change of shards stands where it says,
+/// and what old and new shards logged side by side before it is in one order. Answers how many
+/// changes and writes there are.
+fn check_log(cut: Arc<CrashDisk>, options: &Options) -> (usize, usize) {
     let mut writes: Vec<(u64, InstanceId, Revision, Revision)> = Vec::new();
-    let mut changes: Vec<(u64, [InstanceId; 3], Revision)> = Vec::new();
+    // With how many of the instances are old.
+    let mut changes: Vec<(u64, [InstanceId; 3], usize, Revision)> = Vec::new();
     let mut keys: BTreeMap<Vec<u8>, Revision> = BTreeMap::new();
-    let replay = Replay::open(cut, &bench.options, Lsn(0), Lsn(0)).unwrap();
+    let replay = Replay::open(cut, options, Lsn(0), Lsn(0)).unwrap();
     replay
         .for_each(&mut |record, _| {
             let at = record.start_lsn().0;
@@ -232,24 +242,71 @@ fn revisions_are_in_log_order_over_splits_and_merges() {
                     }
                 }
                 BodyView::Split(s) => {
-                    changes.push((at, [s.parent.1, s.left.1, s.right.1], s.revision));
+                    changes.push((at, [s.parent.1, s.left.1, s.right.1], 1, s.revision));
                 }
                 BodyView::Merge(m) => {
-                    changes.push((at, [m.left.1, m.right.1, m.merged.1], m.revision));
+                    changes.push((at, [m.left.1, m.right.1, m.merged.1], 2, m.revision));
                 }
                 _ => {}
             }
             Ok(())
         })
         .unwrap();
-    assert_eq!(changes.len(), 120);
-    assert!(writes.len() > 200, "{} writes", writes.len());
-    for (at, instances, revision) in changes {
-        for (lsn, instance, first, last) in &writes {
-            if instances.contains(instance) {
-                let stands_right = if *lsn < at { *last <= revision } else { *first > revision };
-                assert!(stands_right, "{revision:?} at {at}, {first:?} to {last:?} at {lsn}");
+    for (at, instances, old, revision) in &changes {
+        let (at, family) = (*at, writes.iter().filter(|write| instances.contains(&write.1)));
+        let mut new = family.clone().filter(|write| instances[*old..].contains(&write.1));
+        let side_by_side = new.next().map_or(at, |write| write.0);
+        let mut before = Revision(0);
+        for (lsn, _, first, last) in family {
+            let stands_right = if *lsn < at { last <= revision } else { first > revision };
+            assert!(stands_right, "{revision:?} at {at}, {first:?} to {last:?} at {lsn}");
+            if (side_by_side..at).contains(lsn) {
+                assert!(*first > before, "{first:?} at {lsn}, {before:?} before, change at {at}");
             }
+            before = before.max(*last);
         }
     }
+    (changes.len(), writes.len())
+}
+
+/// F16: a checkpoint holds the table lock from its position to its list of shards. It is held up in
+/// between, at a busy shard; nothing may come in: the split would be in neither list nor log, or its
+/// outcome would be.
+#[test]
+fn f16_no_shard_changes_between_a_checkpoints_position_and_its_list() {
+    let mut bench = Bench::new();
+    let core = Arc::clone(&bench.core);
+    let [_, right] = split(&core, 1, b"h");
+    let [_, last] = split(&core, right, b"p");
+    core.checkpoint().unwrap();
+    for key in [b"a", b"k", b"z"] {
+        put(&core, key, &[1; 100]);
+    }
+    let middle = core.store.shard_of(b"k").unwrap();
+    let busy = middle.structural.lock();
+    std::thread::scope(|scope| {
+        let checkpoint = scope.spawn(|| core.checkpoint());
+        while core.store.shard_of(b"a").unwrap().load().frozen.is_none() {
+            std::thread::yield_now();
+        }
+        let (done, ended) = channel();
+        let changing = &core;
+        scope.spawn(move || {
+            let (left, right) = (ShardId(100), ShardId(101));
+            let (operation, shard, key, epoch) = (7, ShardId(last), b"t".to_vec(), 9);
+            let split = SplitShard { operation, shard, key, left, right, epoch };
+            changing.split_shard(&split).unwrap();
+            done.send(()).unwrap();
+        });
+        let early = ended.recv_timeout(Duration::from_millis(100));
+        drop(busy);
+        assert!(early.is_err(), "a split came between position and list");
+        checkpoint.join().unwrap().unwrap();
+        ended.recv().unwrap();
+    });
+    let after = bench.after_cut();
+    assert_eq!(after.operation_outcome(7), Some(crate::api::OperationOutcome::Done));
+    assert_eq!(after.store.table.load().shards().len(), 4);
+    let all = ScanOptions::default();
+    assert_eq!(after.scan(&all).unwrap(), core.scan(&all).unwrap());
 }
