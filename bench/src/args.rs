@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::amplification::AmplificationArguments;
 use crate::jobs::JobsArguments;
 use crate::memory::MemoryArguments;
 use crate::recovery::RecoveryArguments;
@@ -32,6 +33,7 @@ pub(crate) enum Command {
     Jobs(JobsArguments),
     Recovery(RecoveryArguments),
     Memory(MemoryArguments),
+    Amplification(AmplificationArguments),
     /// Removes the data of earlier runs
     Clean {
         /// The directory of the data
@@ -194,7 +196,7 @@ mod tests {
         let listed = command.get_subcommands().filter(|command| !command.is_hide_set());
         assert_eq!(
             listed.map(clap::Command::get_name).collect::<Vec<_>>(),
-            ["engine", "splits", "jobs", "recovery", "memory", "clean"]
+            ["engine", "splits", "jobs", "recovery", "memory", "amplification", "clean"]
         );
     }
 }

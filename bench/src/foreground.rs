@@ -65,6 +65,11 @@ impl<'a> Loaded<'a> {
         Self { engine, keys, values, records }
     }
 
+    /// Bytes of keys and values of the corpus.
+    pub(crate) fn user_bytes(&self) -> u64 {
+        self.records * self.record_bytes()
+    }
+
     /// Bytes of key and value of one record.
     pub(crate) fn record_bytes(&self) -> u64 {
         (self.keys.key_bytes() + SCENARIO.value_bytes()) as u64

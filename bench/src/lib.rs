@@ -1,10 +1,11 @@
 //! The seeds' benchmark matrix: workloads, stores and what a cell reports; and the measurements
-//! beside it, of background jobs, splits, restarts and memory.
+//! beside it, of background jobs, splits, restarts, memory and disk.
 //!
 //! Invariants: keys, draws and values are prepared outside the timed loop; a write is
 //! acknowledged only once it is durable; values are incompressible and really read; `verified` is
 //! true only if the store was looked at after the run and held what it should.
 
+mod amplification;
 mod args;
 mod bulk;
 mod command;

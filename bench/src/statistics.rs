@@ -1,4 +1,4 @@
-//! Pure arithmetic on measurements: medians, percentiles, losses.
+//! Pure arithmetic on measurements: medians, percentiles, losses, stalls.
 //!
 //! Invariants: no clock and no I/O; the answer is a finite number, or there is none.
 
@@ -48,6 +48,27 @@ impl Rate {
     }
 }
 
+/// Times without any acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Stalls {
+    /// Whole seconds of gaps of a second or more.
+    pub(crate) seconds: u64,
+    /// The longest gap, in bins.
+    pub(crate) longest_bins: u64,
+}
+
+/// Finds the gaps in acknowledgements counted by bin. A gap may begin anywhere, not only at a whole
+/// second, and one of 2.9 s counts as two seconds.
+pub(crate) fn stalls(bins: &[u64], bins_per_second: u64) -> Stalls {
+    let mut found = Stalls::default();
+    for gap in bins.split(|&count| count > 0) {
+        let length = gap.len() as u64;
+        found.seconds += length / bins_per_second;
+        found.longest_bins = found.longest_bins.max(length);
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,5 +107,17 @@ mod tests {
         rate.add(Rate { operations: 0, seconds: 3.0 });
         assert_eq!(rate.per_second(), 2.5);
         assert_eq!(Rate::default().per_second(), 0.0);
+    }
+
+    #[test]
+    fn gaps_are_found_wherever_they_begin() {
+        assert_eq!(stalls(&[1; 20], 10), Stalls::default());
+        let mut bins = vec![1; 100];
+        bins[5..24].fill(0); // 1.9 s without a whole second of the clock in it twice
+        assert_eq!(stalls(&bins, 10), Stalls { seconds: 1, longest_bins: 19 });
+        bins[40..49].fill(0);
+        assert_eq!(stalls(&bins, 10).seconds, 1);
+        bins[60..100].fill(0);
+        assert_eq!(stalls(&bins, 10), Stalls { seconds: 5, longest_bins: 40 });
     }
 }

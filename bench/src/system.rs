@@ -35,8 +35,18 @@ impl Device {
 
     /// Reads that the device has completed, of all processes.
     fn reads(&self) -> Option<u64> {
+        self.statistic(0)
+    }
+
+    /// Bytes that the device has written, of all processes.
+    pub(crate) fn written_bytes(&self) -> Option<u64> {
+        // Sectors, which are of 512 bytes there whatever the device's own are.
+        Some(512 * self.statistic(6)?)
+    }
+
+    fn statistic(&self, position: usize) -> Option<u64> {
         let text = fs::read_to_string(self.statistics.as_ref()?).ok()?;
-        text.split_whitespace().next()?.parse().ok()
+        text.split_whitespace().nth(position)?.parse().ok()
     }
 }
 

@@ -5,7 +5,7 @@
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::{command, jobs, memory, recovery, splits};
+use crate::{amplification, command, jobs, memory, recovery, splits};
 
 /// One task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -28,6 +28,8 @@ pub(crate) enum Task {
     Splits(splits::InsertTask),
     /// `jobs`, one job in one scenario.
     Jobs(jobs::MeasureTask),
+    /// `amplification`, one phase.
+    Overwrite(amplification::OverwriteTask),
 }
 
 impl Task {
@@ -43,6 +45,7 @@ impl Task {
             Self::MemoryReopen(task) => memory::reopen(task),
             Self::Splits(task) => splits::insert(task),
             Self::Jobs(task) => jobs::measure(task),
+            Self::Overwrite(task) => amplification::overwrite(task),
         }
     }
 }

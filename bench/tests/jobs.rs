@@ -105,3 +105,14 @@ fn jobs() {
         assert!(job["duration_s"].as_f64() > Some(0.0));
     }
 }
+
+#[test]
+fn amplification() {
+    let result = run("amplification --records 100000 --threads 4 --times 1 --seconds 2 --fill 0.2");
+    numbers(&result, "space write minutes stalls space_peak longest_stall_s");
+    let of = |field: &str| result[field].as_f64().expect("number");
+    assert!(of("space") >= 1.0 && of("space") <= of("space_peak"), "{result}");
+    assert!(of("write") >= 1.0, "each byte is at least in the log: {result}");
+    assert_eq!(result["free_disk"]["writes"], 100_000);
+    assert_eq!(result["live_bytes"], 100_000 * 1064);
+}

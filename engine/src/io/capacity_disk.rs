@@ -26,6 +26,9 @@ pub struct CapacityDisk {
 /// What is used of the capacity.
 struct Space {
     capacity: u64,
+    /// Where growth fails: the capacity, or above what was found beyond it. A directory without a
+    /// byte to grow by could not even be opened, let alone shrink.
+    limit: u64,
     state: Mutex<State>,
 }
 
@@ -50,7 +53,7 @@ impl Space {
             return Ok(from);
         }
         let more = blocks(to) - blocks(from);
-        if state.used + more > self.capacity {
+        if state.used + more > self.limit {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
         state.used += more;
@@ -86,7 +89,8 @@ impl CapacityDisk {
                 Err(_) => count(&*inner, &path, &mut state),
             }
         }
-        let space = Arc::new(Space { capacity, state: Mutex::new(state) });
+        let limit = if state.used > capacity { state.used + capacity / 2 } else { capacity };
+        let space = Arc::new(Space { capacity, limit, state: Mutex::new(state) });
         Ok(Arc::new(Self { inner, space }))
     }
 
@@ -265,6 +269,14 @@ mod tests {
         assert_eq!(left(&disk), 8);
         disk.remove(Path::new("t2/1.t2")).unwrap();
         assert_eq!(left(&disk), 9);
+        // Beyond its capacity it is full, and can be worked with.
+        disk.create(Path::new("t2/2.t2")).unwrap().allocate(6 * BLOCK).unwrap();
+        let disk = CapacityDisk::new(os(), 4 * BLOCK).unwrap();
+        assert_eq!(left(&disk), 0);
+        let more = disk.create(Path::new("t2/3.t2")).unwrap();
+        more.allocate(2 * BLOCK).unwrap();
+        assert_eq!(left(&disk), 0);
+        assert!(more.allocate(3 * BLOCK).is_err());
         assert!(
             CapacityDisk::new(os(), 0)
                 .unwrap()

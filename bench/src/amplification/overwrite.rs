@@ -1,0 +1,299 @@
+//! The measured process of `amplification`: random overwrites until so many are done or the time is
+//! up, and what they cost.
+//!
+//! Invariants: a write counts once the log is durable up to it; one that is refused for want of space is
+//! asked again, and is no acknowledgement.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use serde::{Deserialize, Serialize};
+use vmemkv_engine::{Engine, Error, ErrorKind, Lsn, Options};
+
+use crate::foreground::Loaded;
+use crate::progress::Progress;
+use crate::random::{Draws, Stream, generator};
+use crate::runner;
+use crate::statistics::stalls;
+use crate::system::Device;
+
+const BINS_PER_SECOND: u64 = 100;
+const AFTER_REFUSAL: Duration = Duration::from_millis(10);
+
+/// When it is over, and what the directory may hold.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Limits {
+    /// After so many writes.
+    pub(crate) writes: Option<u64>,
+    /// After so long.
+    pub(crate) seconds: Option<f64>,
+    /// A thread waits for the log once for so many writes; 0 = for each.
+    pub(crate) writes_per_wait: u64,
+    /// The engine's option.
+    pub(crate) capacity_bytes: Option<u64>,
+}
+
+/// What to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Task {
+    pub(crate) data: PathBuf,
+    pub(crate) records: u64,
+    pub(crate) threads: usize,
+    pub(crate) limits: Limits,
+}
+
+/// What it cost.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Overwritten {
+    /// Acknowledged.
+    pub(crate) writes: u64,
+    /// Bytes of their keys and values.
+    pub(crate) user_bytes: u64,
+    pub(crate) seconds: f64,
+    /// Refused for want of space, then asked again.
+    pub(crate) refused: u64,
+    /// Bytes of the keys and values that are live.
+    pub(crate) live_bytes: u64,
+    /// Allocated to the directory by the file system, at the end.
+    pub(crate) disk_bytes: u64,
+    /// The most, seen every second.
+    pub(crate) disk_peak_bytes: u64,
+    /// Seconds without an acknowledged write.
+    pub(crate) stall_seconds: u64,
+    pub(crate) longest_stall_s: f64,
+    /// Charged to this process by the kernel.
+    pub(crate) process_write_bytes: u64,
+    /// Of the whole device.
+    pub(crate) device_write_bytes: Option<u64>,
+}
+
+/// What the threads share.
+struct Shared {
+    /// Writes handed out; orders nothing.
+    started: AtomicU64,
+    /// Writes acknowledged; orders nothing.
+    done: AtomicU64,
+    /// Refusals; orders nothing.
+    refused: AtomicU64,
+    began: Instant,
+}
+
+/// Task: overwrites.
+pub(crate) fn run(task: &Task) -> Result<()> {
+    let options = Options { capacity_bytes: task.limits.capacity_bytes, ..Options::default() };
+    let engine = Engine::open(&task.data, options)?;
+    let loaded = Loaded::new(&engine, task.records);
+    let device = Device::of(&task.data)?;
+    let before = (process_write_bytes()?, device.written_bytes());
+    let shared = Shared {
+        started: AtomicU64::new(0),
+        done: AtomicU64::new(0),
+        refused: AtomicU64::new(0),
+        began: Instant::now(),
+    };
+    let mut disk_peak_bytes = 0;
+    let bins = std::thread::scope(|scope| -> Result<Vec<u64>> {
+        let threads: Vec<_> = (0..task.threads)
+            .map(|thread| {
+                let (loaded, shared) = (&loaded, &shared);
+                scope.spawn(move || overwrite(loaded, &task.limits, thread, shared))
+            })
+            .collect();
+        let mut progress = progress(&task.limits);
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            disk_peak_bytes = disk_peak_bytes.max(disk_bytes(&task.data)?);
+            progress.show(match task.limits.writes {
+                Some(_) => shared.done.load(Ordering::Relaxed),
+                None => shared.began.elapsed().as_secs(),
+            });
+            std::thread::sleep(Duration::from_millis(if task.limits.seconds < Some(10.0) {
+                100
+            } else {
+                1000
+            }));
+        }
+        progress.end();
+        let mut all = Vec::new();
+        for (number, thread) in threads.into_iter().enumerate() {
+            let bins = thread.join().map_err(|_| anyhow!("thread {number} panicked"))?;
+            add(&mut all, &bins.with_context(|| format!("thread {number}"))?);
+        }
+        Ok(all)
+    })?;
+    let seconds = shared.began.elapsed().as_secs_f64();
+    let stalls = stalls(&whole(bins, seconds), BINS_PER_SECOND);
+    let writes = shared.done.into_inner();
+    let disk_bytes = disk_bytes(&task.data)?;
+    let device_write_bytes = device.written_bytes().zip(before.1).map(|(now, then)| now - then);
+    runner::reply(&Overwritten {
+        writes,
+        user_bytes: writes * loaded.record_bytes(),
+        seconds,
+        refused: shared.refused.into_inner(),
+        live_bytes: loaded.user_bytes(),
+        disk_bytes,
+        disk_peak_bytes: disk_peak_bytes.max(disk_bytes),
+        stall_seconds: stalls.seconds,
+        longest_stall_s: stalls.longest_bins as f64 / BINS_PER_SECOND as f64,
+        process_write_bytes: process_write_bytes()? - before.0,
+        device_write_bytes,
+    })?;
+    Ok(engine.close()?)
+}
+
+/// Overwrites until it is over; acknowledgements by bin of time.
+fn overwrite(
+    loaded: &Loaded<'_>,
+    limits: &Limits,
+    thread: usize,
+    shared: &Shared,
+) -> Result<Vec<u64>> {
+    let mut rng = generator(Stream::Window, thread);
+    let draws = Draws::uniform(loaded.records)?;
+    let mut bins = Vec::new();
+    let mut waiting = 0;
+    let mut lsn = None;
+    let mut is_over = false;
+    while !is_over {
+        let number = shared.started.fetch_add(1, Ordering::Relaxed);
+        is_over = limits.writes.is_some_and(|limit| number >= limit);
+        if !is_over {
+            let written = update(loaded, limits, draws.draw(&mut rng), number, shared)?;
+            is_over = written.is_none();
+            waiting += u64::from(!is_over);
+            lsn = written.or(lsn);
+        }
+        if let Some(last) = lsn
+            && (is_over || waiting >= limits.writes_per_wait.max(1))
+        {
+            loaded.engine.wait_durable(last)?;
+            shared.done.fetch_add(waiting, Ordering::Relaxed);
+            let bin = bin_of(shared.began.elapsed());
+            if bins.len() <= bin {
+                bins.resize(bin + 1, 0);
+            }
+            bins[bin] += std::mem::take(&mut waiting);
+        }
+    }
+    Ok(bins)
+}
+
+/// Updates a record, as often as it takes; none once the time is up.
+fn update(
+    loaded: &Loaded<'_>,
+    limits: &Limits,
+    record: u64,
+    number: u64,
+    shared: &Shared,
+) -> Result<Option<Lsn>> {
+    let is_up = || limits.seconds.is_some_and(|most| shared.began.elapsed().as_secs_f64() >= most);
+    while !is_up() {
+        match loaded.start_update(record, number) {
+            Ok(lsn) => return Ok(Some(lsn)),
+            Err(error) if is_refusal(&error) => {
+                shared.refused.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(AFTER_REFUSAL);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+fn is_refusal(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Error>().is_some_and(|error| error.kind() == ErrorKind::DiskFull)
+}
+
+fn bin_of(time: Duration) -> usize {
+    (time.as_millis() * u128::from(BINS_PER_SECOND) / 1000) as usize
+}
+
+fn add(all: &mut Vec<u64>, bins: &[u64]) {
+    if all.len() < bins.len() {
+        all.resize(bins.len(), 0);
+    }
+    for (sum, &count) in all.iter_mut().zip(bins) {
+        *sum += count;
+    }
+}
+
+/// The bins up to the end: the time after the last acknowledgement is a gap as well.
+fn whole(mut bins: Vec<u64>, seconds: f64) -> Vec<u64> {
+    bins.resize(bins.len().max(bin_of(Duration::from_secs_f64(seconds))), 0);
+    bins
+}
+
+fn progress(limits: &Limits) -> Progress {
+    match (limits.writes, limits.seconds) {
+        (Some(writes), _) => Progress::new("overwriting (writes)", writes),
+        (None, seconds) => Progress::new("overwriting (seconds)", seconds.unwrap_or(0.0) as u64),
+    }
+}
+
+/// Bytes that the kernel charges to this process: for a page of a file when it becomes dirty, even
+/// through a mapping, less those of pages that were dropped before they were written.
+fn process_write_bytes() -> Result<u64> {
+    let text = fs::read_to_string("/proc/self/io").context("read /proc/self/io")?;
+    parse_io(&text).context("/proc/self/io has no write_bytes")
+}
+
+fn parse_io(text: &str) -> Option<u64> {
+    let field = |name: &str| -> Option<u64> {
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+    };
+    Some(field("write_bytes:")?.saturating_sub(field("cancelled_write_bytes:").unwrap_or(0)))
+}
+
+/// What the file system has allocated to everything below `dir`. Files may go meanwhile.
+fn disk_bytes(dir: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(dir).with_context(|| format!("read {}", dir.display()))? {
+        let entry = entry?;
+        match entry.metadata() {
+            Ok(found) if found.is_dir() => bytes += disk_bytes(&entry.path())?,
+            Ok(found) => bytes += 512 * found.blocks(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).context(format!("look at {}", entry.path().display())),
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_charges() {
+        let text = "rchar: 1\nwchar: 2\nread_bytes: 3\nwrite_bytes: 8192\n\
+                    cancelled_write_bytes: 4096\n";
+        assert_eq!(parse_io(text), Some(4096));
+        assert_eq!(parse_io("write_bytes: 7\n"), Some(7));
+        assert_eq!(parse_io("cancelled_write_bytes: 7\n"), None);
+    }
+
+    #[test]
+    fn the_time_after_the_last_acknowledgement_is_a_gap() {
+        let mut all = Vec::new();
+        add(&mut all, &[1, 0, 2]);
+        add(&mut all, &[0, 0, 1, 5]);
+        assert_eq!(all, [1, 0, 3, 5]);
+        assert_eq!(whole(all, 0.06), [1, 0, 3, 5, 0, 0]);
+    }
+
+    #[test]
+    fn allocated_blocks_count_and_holes_do_not() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("dir");
+        fs::create_dir(dir.path().join("inner")).expect("mkdir");
+        let file = fs::File::create(dir.path().join("inner/hole")).expect("create");
+        file.set_len(1 << 30).expect("hole");
+        fs::write(dir.path().join("full"), vec![1; 1 << 16]).expect("write");
+        fs::File::open(dir.path().join("full")).expect("open").sync_all().expect("sync");
+        let bytes = disk_bytes(dir.path()).expect("bytes");
+        assert!(((1 << 16)..(1 << 20)).contains(&bytes), "{bytes}");
+    }
+}
