@@ -68,7 +68,9 @@ impl Run {
         }
         self.compare_all("at the end");
         println!("defragment moved {} records", self.moved);
-        assert!(self.moved > 0, "seed {}: defragment found something to do", self.seed);
+        // The background may have been faster.
+        let found = self.moved > 0 || self.options.background;
+        assert!(found, "seed {}: defragment found something to do", self.seed);
     }
 
     fn engine(&self) -> &Engine {
