@@ -14,12 +14,17 @@ fi
 service=
 stop() {
     local status=$?
-    [[ -n ${service} ]] && kill -9 "${service}" 2>/dev/null && wait "${service}" 2>/dev/null
+    # Nothing here may end the clean-up: a mount would stay.
+    set +e
+    if [[ -n ${service} ]]; then
+        kill -9 "${service}" 2>/dev/null
+        wait "${service}" 2>/dev/null
+    fi
     if [[ ${status} -ne 0 ]]; then
         echo "disk_full: the end of the service's log:" >&2
-        tail -n 40 "${work}/log" >&2 || true
+        tail -n 40 "${work}/log" >&2
     fi
-    umount "${work}/disk" 2>/dev/null || umount -l "${work}/disk" 2>/dev/null || true
+    umount "${work}/disk" 2>/dev/null || umount -l "${work}/disk" 2>/dev/null
     rm -rf "${work}"
     exit "${status}"
 }
