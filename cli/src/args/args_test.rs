@@ -64,6 +64,8 @@ fn commands_of_the_published_list_are_understood() {
         "vmemkv operation cancel 3",
         "vmemkv engine verify d",
         "vmemkv engine inspect d",
+        "vmemkv engine repair d",
+        "vmemkv engine repair d --to-lsn 8 --yes",
         "vmemkv completions bash",
         "vmemkv man -",
     ] {
@@ -89,7 +91,7 @@ fn what_does_not_go_together_is_refused() {
         "vmemkv get k --timeout 0s",
         "vmemkv get k -v --log-level info",
         "vmemkv import f --batch 0",
-        "vmemkv engine repair d",
+        "vmemkv engine repair d --yes",
     ] {
         assert!(parse(line).is_err(), "{line}");
     }
