@@ -125,6 +125,16 @@ impl Bundle {
         frozen.map_or(0, AppendRegion::memory_bytes) + self.sorted.rewrite_bytes(changes)
     }
 
+    /// Memory in bytes of the regions that both have.
+    pub(crate) fn shared_bytes(&self, other: &Bundle) -> usize {
+        let sorted = Arc::ptr_eq(&self.sorted, &other.sorted);
+        let frozen = match (&self.frozen, &other.frozen) {
+            (Some(mine), Some(theirs)) if Arc::ptr_eq(mine, theirs) => mine.memory_bytes(),
+            _ => 0,
+        };
+        frozen + if sorted { self.sorted.memory_bytes() } else { 0 }
+    }
+
     /// Memory in bytes. Regions that several bundles share are counted in each.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.active.memory_bytes()

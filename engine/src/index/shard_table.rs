@@ -5,6 +5,9 @@
 
 use std::sync::Arc;
 
+use arc_swap::Guard;
+
+use super::bundle::Bundle;
 use super::shard::Shard;
 use crate::error::{Error, Result};
 use crate::stats::IndexStats;
@@ -83,11 +86,15 @@ impl ShardTable {
     /// The statistics of all indexes.
     pub(crate) fn stats(&self) -> IndexStats {
         let mut stats = IndexStats { shards: self.shards.len() as u64, ..IndexStats::default() };
+        let mut before: Option<Guard<Arc<Bundle>>> = None;
         for shard in &self.shards {
             let bundle = shard.load();
             stats.sorted_entries += bundle.sorted.live() as u64;
             stats.append_entries += bundle.append_entries() as u64;
-            stats.memory_bytes += bundle.memory_bytes() as u64;
+            // The halves of a split are neighbours and share regions until each is merged.
+            let shared = before.as_ref().map_or(0, |before| bundle.shared_bytes(before));
+            stats.memory_bytes += bundle.memory_bytes().saturating_sub(shared) as u64;
+            before = Some(bundle);
         }
         stats
     }

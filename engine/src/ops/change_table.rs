@@ -77,7 +77,11 @@ impl Core {
         }
         // At or above the end of the log at the freeze: see the invariants.
         self.wal.wait(self.wal.appended_lsn())?;
-        shard.publish_merged(shard.merge_frozen(self.store.options.bloom), true)
+        let merging = self.memory.begin_merge(shard.load().merge_bytes());
+        shard.publish_merged(shard.merge_frozen(self.store.options.bloom), true)?;
+        self.recount_memory();
+        drop(merging);
+        Ok(())
     }
 
     /// See [`Engine::refuse_operation`](crate::Engine::refuse_operation).

@@ -140,8 +140,17 @@ impl ValueLog {
         let mut tail = self.tail.lock();
         for number in names.iter().filter_map(|name| number_of(name)) {
             let known = self.segments.get(number as usize).is_some_and(|slot| slot.get().is_none());
-            if known {
+            if !known {
+                continue;
+            }
+            // Found files count as space that needs no asking: not one whose blocks were given
+            // back, or that was never finished.
+            let path = path_of(number);
+            let len = self.disk.open(&path).and_then(|file| file.len());
+            if len.is_ok_and(|len| len == self.segment_bytes) {
                 tail.files.push(number);
+            } else if let Err(error) = self.disk.remove(&path) {
+                tracing::warn!(segment = number, %error, "cannot remove an empty value segment");
             }
         }
         // The lowest number is taken first, from the end.

@@ -39,6 +39,11 @@ pub(crate) struct Sources<'a> {
 }
 
 impl Sources<'_> {
+    /// Whether a segment is held.
+    pub(crate) fn holds(&self, segment: u32) -> bool {
+        self.segments.contains(&segment)
+    }
+
     /// Lets go of some of them.
     pub(crate) fn release(&mut self, segments: &[u32]) {
         self.segments.retain(|number| !segments.contains(number));
@@ -77,31 +82,37 @@ impl ValueLog {
         empty
     }
 
-    /// The segments that defragment may take records from: all base, and nobody writes there.
+    /// The segments that defragment may take records from: all base, nobody writes there, and
+    /// something is left in them. One without anything live is a checkpoint's to free, perhaps of
+    /// one that is under way and noted it already: it may be another segment at any moment.
     pub(crate) fn candidates(&self) -> Vec<SegmentUse> {
         let tail = self.tail.lock();
-        let mut candidates = Vec::new();
-        for &number in &tail.mapped {
-            let Some(segment) = self.segment(number) else { continue };
-            let end = segment.tail.load(Ordering::Relaxed);
-            // Acquire: with the Release of the checkpoint. Readers may rely on what is below.
-            let is_base = segment.base.load(Ordering::Acquire) == end;
-            let is_open = tail.is_taken(number) || tail.copy == Some(number);
-            if is_used(segment) && is_base && !is_open {
-                let used_bytes = u64::from(end - FIRST_RECORD);
-                candidates.push(SegmentUse { number, used_bytes, live_bytes: segment.live() });
-            }
-        }
-        candidates
+        let of = |number: &u32| self.candidate(&tail, *number);
+        tail.mapped.iter().filter_map(of).collect()
+    }
+
+    fn candidate(&self, tail: &Tail, number: u32) -> Option<SegmentUse> {
+        let segment = self.segment(number)?;
+        let end = segment.tail.load(Ordering::Relaxed);
+        // Acquire: with the Release of the checkpoint. Readers may rely on what is below.
+        let is_base = segment.base.load(Ordering::Acquire) == end;
+        let is_open = tail.is_taken(number) || tail.copy == Some(number);
+        let live_bytes = segment.live();
+        let is_candidate = is_used(segment) && is_base && !is_open && live_bytes > 0;
+        let used_bytes = u64::from(end.saturating_sub(FIRST_RECORD));
+        is_candidate.then_some(SegmentUse { number, used_bytes, live_bytes })
     }
 
     /// Holds segments that are to be read whole: nothing is allocated in them any more, and they
-    /// are not used anew before they are [released](Sources::release).
+    /// are not used anew before they are [released](Sources::release). Those that are no
+    /// candidates any more are left out: see [`Sources::holds`].
     pub(crate) fn hold_sources(&self, segments: &[u32]) -> Sources<'_> {
         let mut tail = self.tail.lock();
-        tail.close(segments);
-        tail.sources.extend_from_slice(segments);
-        Sources { log: self, segments: segments.to_vec() }
+        let is_candidate = |number: &u32| self.candidate(&tail, *number).is_some();
+        let segments: Vec<u32> = segments.iter().copied().filter(is_candidate).collect();
+        tail.close(&segments);
+        tail.sources.extend_from_slice(&segments);
+        Sources { log: self, segments }
     }
 
     /// Segments have lower numbers than this.
@@ -158,21 +169,24 @@ impl ValueLog {
     pub(crate) fn trim(&self, keep: usize) -> usize {
         let mut trimmed = 0;
         loop {
-            let (mapped, found) = {
+            let mapped = {
                 let mut tail = self.tail.lock();
                 self.collect_freed(&mut tail);
                 if tail.free.len() + tail.files.len() <= keep {
                     return trimmed;
                 }
-                let found = tail.files.pop();
-                (if found.is_some() { None } else { tail.free.pop() }, found)
+                match tail.files.pop() {
+                    // Under the lock: once its number is no found file, a roll may make it anew.
+                    Some(number) => {
+                        if let Err(error) = self.disk.remove(&path_of(number)) {
+                            tracing::warn!(segment = number, %error, "cannot remove a free value segment");
+                        }
+                        None
+                    }
+                    None => tail.free.pop(),
+                }
             };
-            // Without the lock: it takes a while. Nobody else knows of the segment meanwhile.
-            if let Some(number) = found
-                && let Err(error) = self.disk.remove(&path_of(number))
-            {
-                tracing::warn!(segment = number, %error, "cannot remove a free value segment");
-            }
+            // Without the lock: it takes a while, and nobody else knows of the segment meanwhile.
             if let Some(number) = mapped
                 && let Some(segment) = self.segment(number)
             {

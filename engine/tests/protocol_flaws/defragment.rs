@@ -242,6 +242,36 @@ fn f05_a_segment_emptied_during_a_checkpoint_is_not_freed_by_it() {
     });
 }
 
+/// A segment without anything live is a checkpoint's to free, perhaps of one that is under way: as
+/// a source it could be used anew between walk and repoint, and an update in place there be lost.
+#[test]
+fn f05_a_segment_that_is_empty_already_is_no_source() {
+    watchdog("f05 empty", 120, || {
+        let bench = half_dead();
+        let engine = &bench.engine;
+        for number in 0..300 {
+            delete(engine, &key(number));
+        }
+        put_durable(engine, b"last", &[1; 100]);
+        engine.checkpoint().unwrap();
+        // The first checkpoint freed what it saw empty; now some of what is used is dead again.
+        reuse(engine);
+        engine.checkpoint().unwrap();
+        for number in 0..300 {
+            delete(engine, format!("new{number}").as_bytes());
+        }
+        engine.wait_durable(engine.stats().wal.appended_lsn).unwrap();
+        let chosen = Cell::new(0);
+        let report = all(engine, &|progress| {
+            chosen.set(progress.segments_chosen);
+            Continue::Yes
+        });
+        // At most the one with the last key has anything to move.
+        assert!(chosen.get() <= 1 && report.segments <= 1, "{} {report:?}", chosen.get());
+        assert!(report.bytes_moved < 1000, "{report:?}");
+    });
+}
+
 /// F6: D has copied, not yet repointed; C1 lists the destination as empty; D repoints; C8 frees
 /// it. Rule: open segments, and those that copies are about to be pointed into, are no candidates.
 #[test]

@@ -144,16 +144,17 @@ impl Core {
     /// Empties some segments after one walk; whether to go on.
     fn empty_set(&self, set: Vec<Vec<SegmentUse>>, work: &mut Work<'_>) -> Result<bool> {
         let numbers: Vec<u32> = set.iter().flatten().map(|segment| segment.number).collect();
-        work.progress.segments_chosen += numbers.len() as u64;
         let mut sources = self.store.value_log.hold_sources(&numbers);
-        let chosen: HashSet<u32> = numbers.into_iter().collect();
+        let chosen: HashSet<u32> = numbers.into_iter().filter(|one| sources.holds(*one)).collect();
+        work.progress.segments_chosen += chosen.len() as u64;
         let found = self.collect(&KeyRange::all(), &chosen, &mut |bytes| {
             work.goes_on(DefragmentStep::Walk, bytes)
         });
         if found.cancelled {
             return Ok(false);
         }
-        for batch in set {
+        for mut batch in set {
+            batch.retain(|segment| chosen.contains(&segment.number));
             let outcome = self.empty_batch(&batch, &found.locations, work)?;
             let numbers: Vec<u32> = batch.iter().map(|segment| segment.number).collect();
             sources.release(&numbers);
