@@ -53,7 +53,8 @@ fn execute(node: &Node, order: &ExecSplitRequest) -> Result<Answer, ApiError> {
     }
     match check_owned(node, order)? {
         Owned::Whole => {}
-        Owned::Split => return Ok(Answer::Done),
+        // What is here may not be durable: an order whose sync failed has left it so.
+        Owned::Split => return durable(node, &engine).map(|()| Answer::Done),
         Owned::Never(reason) => return refuse(node, &engine, order, &reason),
     }
     let split = SplitShard {
@@ -165,9 +166,20 @@ fn refuse(
             tracing::warn!(operation_id = order.operation_id, reason, "a split is refused");
             Ok(Answer::Refused(reason.to_owned()))
         }
-        Err(error) if error.kind() == ErrorKind::AlreadyDone => Ok(done(node, order)),
+        Err(error) if error.kind() == ErrorKind::AlreadyDone => {
+            durable(node, engine)?;
+            Ok(done(node, order))
+        }
         Err(error) => Err(engine_error::to_api(&error, Effect::Unknown, &node.ownership.table())),
     }
+}
+
+/// Waits until all that is logged is durable, so every split that can be seen now; an error: it may
+/// never be.
+fn durable(node: &Node, engine: &Engine) -> Result<(), ApiError> {
+    engine
+        .wait_durable(engine.stats().wal.appended_lsn)
+        .map_err(|error| engine_error::to_api(&error, Effect::Unknown, &node.ownership.table()))
 }
 
 /// A key that halves a shard; none: there is none.
