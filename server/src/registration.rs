@@ -3,7 +3,8 @@
 //! Invariants: nothing is served before a router has answered this start of the server; cluster,
 //! generation and map version are stored before what they stand for is served; a router of another
 //! cluster, of an older generation or with an older map is not listened to; a shard is made empty
-//! only while the map says `born`, and served only once the routers know that it is here.
+//! only while the map says `born`, and served only once the routers know that it is here. A map that
+//! cannot be stored gives nothing and takes away what it does not give; the lease goes on.
 
 mod assign;
 mod backoff;
@@ -18,7 +19,8 @@ use std::time::Duration;
 use tonic::Code;
 use vmemkv_engine::Identity;
 use vmemkv_proto::internal::v1::{
-    ConfirmShardsRequest, ConfirmedShard, HeartbeatRequest, RegisterRequest, RegisterResponse,
+    AssignedShard, ConfirmShardsRequest, ConfirmedShard, HeartbeatRequest, RegisterRequest,
+    RegisterResponse,
 };
 
 use self::backoff::Backoff;
@@ -62,6 +64,8 @@ struct Session {
     identity: Identity,
     /// Every operation with a smaller id has ended, and is forgotten here.
     ended_below: u64,
+    /// The newest version of the map that could not be stored or applied at first, and was told of.
+    not_taken: u64,
 }
 
 struct Member {
@@ -144,7 +148,8 @@ impl Member {
         self.node.registration.send_replace(Registration::Registered { cluster_id });
         let heartbeat_ms = answer.heartbeat_ms.clamp(*HEARTBEAT_MS.start(), *HEARTBEAT_MS.end());
         let heartbeat = Duration::from_millis(heartbeat_ms);
-        Ok(Session { incarnation: answer.incarnation, heartbeat, identity, ended_below })
+        let incarnation = answer.incarnation;
+        Ok(Session { incarnation, heartbeat, identity, ended_below, not_taken: 0 })
     }
 
     /// Confirms shards and sends heartbeats until a router says that this run is not known.
@@ -242,13 +247,25 @@ impl Member {
             let identity =
                 Identity { map_version: identity.map_version.max(answer.map_version), ..identity };
             let (shards, version) = (answer.shards, answer.map_version);
-            self.on_disk(move |node| {
-                let engine = node.engine().map_err(Failure::here)?;
-                engine.set_identity(identity).map_err(|error| Failure::disk(&error))?;
-                assign::apply(node, shards, version)
-            })
-            .await?;
-            session.identity = identity;
+            let applied = self
+                .on_disk(move |node| {
+                    let applied = take_map(node, identity, shards.clone(), version);
+                    if applied.is_err() {
+                        assign::withdraw(node, &shards);
+                    }
+                    Ok(applied)
+                })
+                .await?;
+            match applied {
+                Ok(()) => session.identity = identity,
+                // No reason to lose the lease: a read-only server reads on. The table keeps its
+                // version, so the next heartbeat brings the map again.
+                Err(failure) if session.not_taken < version => {
+                    tracing::warn!(%failure, version, "a new map could not be taken; trying again");
+                    session.not_taken = version;
+                }
+                Err(failure) => tracing::debug!(%failure, version, "the new map is not taken yet"),
+            }
         }
         if answer.operations_ended_below > session.ended_below {
             let ended_below = answer.operations_ended_below;
@@ -270,6 +287,18 @@ impl Member {
         let node = Arc::clone(&self.node);
         self.node.pool.run(Class::Control, move || work(&node)).await.map_err(Failure::here)?
     }
+}
+
+/// Stores the version of a newer map, then serves what it gives.
+fn take_map(
+    node: &Node,
+    identity: Identity,
+    shards: Vec<AssignedShard>,
+    version: u64,
+) -> Result<(), Failure> {
+    let engine = node.engine().map_err(Failure::here)?;
+    engine.set_identity(identity).map_err(|error| Failure::disk(&error))?;
+    assign::apply(node, shards, version)
 }
 
 /// The request of this start, and the nonces that a router may know.

@@ -48,6 +48,28 @@ pub(super) fn apply(
     Ok(())
 }
 
+/// Serves no more what a map does not give to this node any more, for a map that cannot be stored or
+/// applied. What is left stays as it is, of the old version.
+pub(super) fn withdraw(node: &Node, assigned: &[AssignedShard]) {
+    let _change = node.ownership.change();
+    let before = node.ownership.table();
+    let given = |old: &Shard| {
+        assigned.iter().filter_map(|assigned| assigned.shard.as_ref()).any(|new| {
+            (new.node_id, new.shard_id, new.epoch) == (before.node_id(), old.shard_id, old.epoch)
+                && (&new.start, &new.end) == (&old.start, &old.end)
+        })
+    };
+    // A shard that was split here lives on in its halves.
+    let stays = |owned: &&OwnedShard| {
+        given(&owned.shard) || !owned.halves.is_empty() && owned.halves.iter().all(given)
+    };
+    let left: Vec<_> = before.shards().iter().filter(stays).cloned().collect();
+    if left.len() < before.shards().len() {
+        tracing::info!(from = before.shards().len(), to = left.len(), "fewer shards are served");
+        node.ownership.set_table(ShardTable::new(before.node_id(), before.map_version(), left));
+    }
+}
+
 /// The data that is here, by the start of its range.
 struct Here(BTreeMap<Vec<u8>, ShardInfo>);
 

@@ -167,3 +167,11 @@ pub(crate) async fn fill(client: &mut KvClient<Channel>, prefix: &str, count: us
 pub(crate) fn error<T: std::fmt::Debug>(result: Result<T, Status>) -> ApiError {
     ApiError::from(result.unwrap_err())
 }
+
+/// From now on the engine cannot store its identity: the next attempt makes it read-only.
+pub(crate) fn cannot_store_identity(fixture: &Fixture) {
+    let identity = fixture.dir.path().join("data/IDENTITY");
+    std::fs::remove_file(&identity).unwrap();
+    // No file can be renamed to a directory, not even by root.
+    std::fs::create_dir(&identity).unwrap();
+}

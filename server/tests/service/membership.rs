@@ -10,7 +10,10 @@ use vmemkv_proto::v1::routing_error::Kind;
 use vmemkv_server::{Registration, Server};
 
 use crate::fake_router::{FakeRouter, assigned};
-use crate::harness::{Fixture, channel, config, error, eventually, get, http, put, ready, value};
+use crate::harness::{
+    Fixture, cannot_store_identity, channel, config, error, eventually, get, http, put, ready,
+    value,
+};
 
 /// A server whose router fails from the beginning.
 async fn refused_by(status: Status) -> Fixture {
@@ -89,6 +92,36 @@ async fn restart(fixture: Fixture) -> Fixture {
     let server = Server::start(config(dir.path(), &router)).await.unwrap();
     ready(&server).await;
     Fixture { router, server, dir }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_map_that_cannot_be_stored_takes_away_and_the_lease_goes_on() {
+    let fixture = Fixture::with_shards(&[(1, "", "m"), (2, "m", "")]).await;
+    let mut client = fixture.client().await;
+    client.put(put("a", "v")).await.unwrap();
+    client.put(put("z", "v")).await.unwrap();
+    fixture.router.with(|script| script.lease_ms = 600);
+    // The long lease of the registration still counts: register anew with the short one.
+    let fixture = restart(fixture).await;
+    cannot_store_identity(&fixture);
+    fixture.router.with(|script| {
+        script.shards.truncate(1);
+        script.map_version = 2;
+    });
+    let mut client = fixture.client().await;
+    let kind_of = async |key: &str| match client.clone().get(get(key)).await {
+        Ok(_) => None,
+        Err(status) => error::<()>(Err(status)).routing.map(|routing| routing.kind()),
+    };
+    eventually(async || kind_of("z").await == Some(Kind::WrongShard)).await;
+    let read_only =
+        async || error(client.clone().put(put("a", "w")).await).kind == ErrorKind::Unavailable;
+    eventually(read_only).await;
+    // Much longer than the lease.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(value(&mut client, "a").await, Some("v".into()));
+    let told = fixture.router.with(|script| script.heartbeats.last().cloned()).unwrap();
+    assert_eq!(told.map_version, 1, "the map is asked for again");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,7 +15,10 @@ use vmemkv_proto::v1::routing_error::Kind;
 use vmemkv_server::Server;
 
 use crate::fake_router::assigned;
-use crate::harness::{Fixture, channel, config, error, eventually, fill, get, put, ready, value};
+use crate::harness::{
+    Fixture, cannot_store_identity, channel, config, error, eventually, fill, get, put, ready,
+    value,
+};
 
 /// A server with shard 1, which covers everything, and some data.
 async fn with_data() -> Fixture {
@@ -210,6 +213,26 @@ async fn m11_a_restart_between_split_and_commit_changes_nothing() {
     committed(&fixture).await;
     let fixture = crash(fixture).await;
     committed(&fixture).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m11_a_commit_that_cannot_be_stored_does_not_stop_reads_of_the_halves() {
+    let fixture = with_data().await;
+    executed(&fixture.server, order(&fixture, 5)).await;
+    cannot_store_identity(&fixture);
+    fixture.router.with(|script| {
+        let mut halves = [assigned(11, "", "m", false), assigned(12, "m", "", false)];
+        for half in &mut halves {
+            half.shard.as_mut().unwrap().epoch = 2;
+        }
+        script.shards = halves.into();
+        script.map_version += 1;
+    });
+    let client = fixture.client().await;
+    eventually(async || client.clone().put(put("a", "a")).await.is_err()).await;
+    uncommitted(&fixture).await;
+    // The split itself is durable: a copy of the order is answered by a read-only engine too.
+    executed(&fixture.server, order(&fixture, 5)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
