@@ -77,7 +77,7 @@ pub enum Command {
     Dev(cmd::dev::DevArgs),
     /// Run a server: it stores the data
     Server(cmd::server::ServerArgs),
-    /// Run a router, which knows who owns which keys; or list, add and remove routers
+    /// Run a router, which knows who owns which keys; or list routers
     Router(cmd::router::RouterArgs),
     /// Read a key
     Get(cmd::get::GetArgs),
@@ -91,7 +91,7 @@ pub enum Command {
     Count(cmd::count::CountArgs),
     /// Sum up a range, to compare two copies of the data
     Checksum(cmd::checksum::ChecksumArgs),
-    /// Follow the changes of a range
+    /// Follow the changes of a range (not built yet)
     Watch(cmd::watch::WatchArgs),
     /// Load a file of keys and values
     Import(cmd::import::ImportArgs),
@@ -101,11 +101,11 @@ pub enum Command {
     Status(cmd::status::StatusArgs),
     /// Show the settings in force and where each came from
     Config(cmd::config::ConfigArgs),
-    /// The servers: list, statistics, jobs, drain
+    /// The servers: list, statistics, jobs
     Node(cmd::node::NodeArgs),
-    /// The shards: list, split, merge, move
+    /// The shards: list, split
     Shard(cmd::shard::ShardArgs),
-    /// Operations on shards: list, cancel
+    /// Operations on shards: list
     Operation(cmd::operation::OperationArgs),
     /// Look into a closed data directory
     Engine(cmd::engine::EngineArgs),

@@ -19,8 +19,7 @@ address as --addr the commands act on that server.
 Examples:
   vmemkv node list
   vmemkv node stats
-  vmemkv node verify --addr 127.0.0.1:7410
-  vmemkv node backup --to /backups/monday";
+  vmemkv node verify --addr 127.0.0.1:7410";
 
 /// Flags of `vmemkv node`.
 #[derive(Args, Clone, Debug)]
@@ -46,15 +45,15 @@ pub enum NodeCommand {
     Defragment(node_jobs::DefragmentArgs),
     /// Read all records and check them; exit status 1 if one is damaged
     Verify(node_jobs::VerifyArgs),
-    /// Copy the data directory while it is in use
+    /// Copy the data directory while it is in use (not built yet)
     Backup(node_jobs::BackupArgs),
     /// Change what a server logs
     LogLevel(node_jobs::LogLevelArgs),
-    /// Move all shards off a node
+    /// Move all shards off a node (not built yet)
     Drain(NodeId),
-    /// End a drain
+    /// End a drain (not built yet)
     Undrain(NodeId),
-    /// Take a node out of the cluster for good
+    /// Take a node out of the cluster for good (not built yet)
     Remove(RemoveArgs),
 }
 

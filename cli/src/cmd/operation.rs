@@ -12,8 +12,7 @@ use crate::output::Grid;
 const EXAMPLES: &str = "\
 Examples:
   vmemkv operation list
-  vmemkv operation list --active
-  vmemkv operation cancel 12";
+  vmemkv operation list --active";
 
 /// Flags of `vmemkv operation`.
 #[derive(Args, Clone, Debug)]
@@ -33,7 +32,7 @@ pub enum OperationCommand {
         #[arg(long)]
         active: bool,
     },
-    /// Cancel an operation
+    /// Cancel an operation (not built yet)
     Cancel {
         /// The operation's id
         #[arg(value_name = "OPERATION", value_parser = parse_id)]

@@ -45,7 +45,7 @@ pub struct PutArgs {
     /// Only if the key has this value
     #[arg(long, group = "condition", value_name = "VALUE", allow_hyphen_values = true)]
     pub if_value: Option<String>,
-    /// The key is gone this long after the write, such as 30s or 7d
+    /// The key is gone this long after the write, such as 30s or 7d (not built yet)
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub ttl: Option<Duration>,
     /// How key and value are written

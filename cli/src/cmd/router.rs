@@ -27,8 +27,7 @@ and speaks plaintext: only let it listen elsewhere on a network that you trust.
 Examples:
   vmemkv router --config /etc/vmemkv.toml
   vmemkv router --data /var/lib/vmemkv-router --listen 0.0.0.0:7400 --advertise router-0:7400
-  vmemkv router list
-  vmemkv router add router-1:7402 --address router-1:7400";
+  vmemkv router list";
 
 /// Flags of `vmemkv router`.
 #[derive(Args, Clone, Debug, Default)]
@@ -68,7 +67,7 @@ pub struct RouterArgs {
 pub enum RouterCommand {
     /// List the routers
     List,
-    /// Add an empty router to the group
+    /// Add an empty router to the group (not built yet)
     Add {
         /// Where it speaks Raft
         #[arg(value_name = "HOST:PORT")]
@@ -80,7 +79,7 @@ pub enum RouterCommand {
         #[arg(long, value_name = "HOST:PORT", default_value = "")]
         http_address: String,
     },
-    /// Take a router out of the group
+    /// Take a router out of the group (not built yet)
     Remove {
         /// The router's id
         #[arg(value_name = "ROUTER", value_parser = parse_id)]

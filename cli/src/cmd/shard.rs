@@ -14,14 +14,12 @@ use crate::failure::{Failure, Result};
 use crate::output::{Grid, bytes_text};
 
 const EXAMPLES: &str = "\
-Split waits until the operation has ended, unless --no-wait is given. Merge and move start an
-operation and print its id: `vmemkv operation list` follows it.
+Split waits until the operation has ended, unless --no-wait is given: `vmemkv operation list` follows
+it then. Merge and move are not built yet: the service answers UNIMPLEMENTED.
 
 Examples:
   vmemkv shard list
-  vmemkv shard split 3 --key user:m
-  vmemkv shard merge 3 4
-  vmemkv shard move 3 --to 17";
+  vmemkv shard split 3 --key user:m";
 
 /// Flags of `vmemkv shard`.
 #[derive(Args, Clone, Debug)]
@@ -56,7 +54,7 @@ pub enum ShardCommand {
         #[arg(long)]
         no_wait: bool,
     },
-    /// Merge two neighbours
+    /// Merge two neighbours (not built yet)
     Merge {
         /// The left shard's id
         #[arg(value_name = "LEFT", value_parser = parse_id)]
@@ -65,7 +63,7 @@ pub enum ShardCommand {
         #[arg(value_name = "RIGHT", value_parser = parse_id)]
         right: u64,
     },
-    /// Move a shard to another node
+    /// Move a shard to another node (not built yet)
     Move {
         /// The shard's id
         #[arg(value_name = "SHARD", value_parser = parse_id)]
