@@ -91,7 +91,7 @@ fn a_run_with_too_few_splits_fails() {
 #[test]
 fn jobs() {
     let result = run("jobs --records 140000 --threads 4 --seconds 0.3 --before-seconds 0.2 \
-                      --rounds 1 --work-bytes 70000000 --without ltm");
+                      --rounds 1 --work-bytes 70000000 --merge-keys 3000 --without ltm");
     let jobs = result["jobs"].as_array().expect("jobs");
     let names: Vec<_> = jobs.iter().map(|job| job["job"].as_str().expect("name")).collect();
     assert_eq!(names, ["reorganize", "checkpoint", "defragment"]);
