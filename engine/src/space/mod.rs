@@ -214,7 +214,9 @@ impl Core {
         let logs = checkpoint / sizes.wal_segment + 2;
         // Log for readers that lag is a small part of the data, and nothing on a tight disk.
         let keep_log = options.wal_keep_bytes.min((values.live_bytes / 16).max(LEAST_KEPT_LOG));
-        let keep_log = if is_tight { 0 } else { keep_log };
+        // What is kept counts as available, so it is bounded by what is left beside the reserve.
+        let beside = available.saturating_sub(kept.soft.saturating_add(zone));
+        let keep_log = if free < kept.hard { 0 } else { keep_log.min(beside / 2) };
         self.wal.keep(keep_log, if free < kept.hard { 1 } else { logs as usize });
         free = if trimmed > 0 { self.disk.free_bytes().unwrap_or(free) } else { free };
         let refused = available < kept.soft;
