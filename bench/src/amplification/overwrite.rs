@@ -110,11 +110,9 @@ pub(crate) fn run(task: &Task) -> Result<()> {
                 Some(_) => shared.done.load(Ordering::Relaxed),
                 None => shared.began.elapsed().as_secs(),
             });
-            std::thread::sleep(Duration::from_millis(if task.limits.seconds < Some(10.0) {
-                100
-            } else {
-                1000
-            }));
+            // Seldom, for it walks the directory; but a short phase is to be seen at all.
+            let is_short = task.limits.seconds.is_some_and(|seconds| seconds < 10.0);
+            std::thread::sleep(Duration::from_millis(if is_short { 100 } else { 1000 }));
         }
         progress.end();
         let mut all = Vec::new();
