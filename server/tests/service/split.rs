@@ -16,8 +16,8 @@ use vmemkv_server::Server;
 
 use crate::fake_router::assigned;
 use crate::harness::{
-    Fixture, cannot_store_identity, channel, config, error, eventually, fill, get, put, ready,
-    value,
+    Fixture, cannot_store_identity, channel, config, error, eventually, fill, get, http, put,
+    ready, value,
 };
 
 /// A server with shard 1, which covers everything, and some data.
@@ -228,8 +228,9 @@ async fn m11_a_commit_that_cannot_be_stored_does_not_stop_reads_of_the_halves() 
         script.shards = halves.into();
         script.map_version += 1;
     });
-    let client = fixture.client().await;
-    eventually(async || client.clone().put(put("a", "a")).await.is_err()).await;
+    // Asked by state and not by a put: one that is under way as the log stops is never proved, and
+    // a read that meets its value is an error until a reopen.
+    eventually(async || http(&fixture.server, "/healthz").await.0 != 200).await;
     uncommitted(&fixture).await;
     // The split itself is durable: a copy of the order is answered by a read-only engine too.
     executed(&fixture.server, order(&fixture, 5)).await;
