@@ -101,10 +101,9 @@ fn full_disk(background: bool) {
         number += 1;
         let next = dir.path().join(number.to_string());
         *disk = if cut {
-            disk.materialise(None, &next, &PowerCut::strict()).unwrap();
-            CrashDisk::new(&next).unwrap()
+            support::cut_to(disk, None, &next, &PowerCut::strict())
         } else {
-            disk.kill(&next).unwrap()
+            support::killed_to(disk, &next, number)
         };
         drop(engine);
         std::fs::remove_dir_all(vmemkv_engine::io::Disk::root(&*old)).unwrap();

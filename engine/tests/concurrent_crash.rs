@@ -7,6 +7,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/scribble.rs"]
+mod scribble;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -204,6 +207,7 @@ fn run(seed: u64, options: &Options, rounds: usize) {
         let work = Round { engine: &engine, known: &known, stop: &stop, context: &context };
         let next = folder.path().join((round + 1).to_string());
         let mut shown_at_cut = Vec::new();
+        let mut cut_disk = None;
         std::thread::scope(|scope| {
             let work = &work;
             for writer in 0..WRITERS {
@@ -244,7 +248,7 @@ fn run(seed: u64, options: &Options, rounds: usize) {
             std::thread::sleep(Duration::from_millis(random.random_range(5..150)));
             shown_at_cut = known.iter().map(|known| known.shown.load(Ordering::SeqCst)).collect();
             let cut = PowerCut::random(random.random());
-            disk.materialise(None, &next, &cut).unwrap();
+            cut_disk = Some(scribble::cut_to(&disk, None, &next, &cut));
             stop.store(true, Ordering::Relaxed);
         });
         // What was shown after the cut does not count.
@@ -252,7 +256,7 @@ fn run(seed: u64, options: &Options, rounds: usize) {
             known.shown.store(*shown, Ordering::SeqCst);
         }
         drop(engine);
-        let old = std::mem::replace(&mut disk, CrashDisk::new(&next).unwrap());
+        let old = std::mem::replace(&mut disk, cut_disk.unwrap());
         let _ = std::fs::remove_dir_all(vmemkv_engine::io::Disk::root(&*old));
         let _: Arc<CrashDisk> = old;
     }

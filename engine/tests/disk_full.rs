@@ -43,8 +43,8 @@ impl Bench {
     /// Opens what a power cut leaves of it now.
     fn after_power_cut(&self, name: &str) -> Engine {
         let image = self.dir.path().join(name);
-        self.crash.materialise(None, &image, &PowerCut::strict()).unwrap();
-        Engine::open_on(CrashDisk::new(&image).unwrap(), small()).unwrap()
+        let disk = support::cut_to(&self.crash, None, &image, &PowerCut::strict());
+        Engine::open_on(disk, small()).unwrap()
     }
 }
 

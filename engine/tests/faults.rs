@@ -234,8 +234,8 @@ impl Faulty {
         // The power goes now, before anything is closed.
         let cut = fast_dir();
         let image = cut.path().join("image");
-        self.crash.materialise(None, &image, &PowerCut::strict()).unwrap();
-        self.check(CrashDisk::new(&image).unwrap(), "after a power cut");
+        let disk = support::cut_to(&self.crash, None, &image, &PowerCut::strict());
+        self.check(disk, "after a power cut");
         drop(self.engine.take());
         let disk = self.disk.clone();
         self.check(disk, "after a reopen");

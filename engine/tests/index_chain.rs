@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use support::{
-    GateDisk, contents, delete, difference, fast_dir, index_files, put, put_durable, seed, small,
-    verify, watchdog,
+    GateDisk, contents, cut_to, delete, difference, fast_dir, index_files, put, put_durable, seed,
+    small, verify, watchdog,
 };
 use vmemkv_engine::io::testing::{CrashDisk, Fault, FaultDisk, Operation as Io, PowerCut};
 use vmemkv_engine::{Engine, Options, Sharding};
@@ -47,8 +47,8 @@ impl Bench {
         let expected = contents(self.engine());
         self.images += 1;
         let image = self.dir.path().join(self.images.to_string());
-        self.crash.materialise(None, &image, &PowerCut::strict()).unwrap();
-        let engine = Engine::open_on(CrashDisk::new(&image).unwrap(), self.options.clone());
+        let disk = cut_to(&self.crash, None, &image, &PowerCut::strict());
+        let engine = Engine::open_on(disk, self.options.clone());
         let engine = engine.unwrap_or_else(|error| panic!("{at}: open: {error}"));
         let found = contents(&engine);
         assert!(found == expected, "{at}: {}", difference(&found, &expected));
@@ -289,8 +289,8 @@ fn a_merge_during_a_checkpoint_that_fails_later() {
             engine.checkpoint().unwrap();
             let expected = contents(&engine);
             let image = dir.path().join(round.to_string());
-            crash.materialise(None, &image, &PowerCut::strict()).unwrap();
-            let after = Engine::open_on(CrashDisk::new(&image).unwrap(), shards()).unwrap();
+            let disk = cut_to(&crash, None, &image, &PowerCut::strict());
+            let after = Engine::open_on(disk, shards()).unwrap();
             let found = contents(&after);
             assert!(found == expected, "round {round}: {}", difference(&found, &expected));
             verify(&after, "after");

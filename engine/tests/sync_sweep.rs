@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use support::{Change, History, Model, contents, put_durable, seed, small, verify, watchdog};
+use support::{
+    Change, History, Model, contents, cut_to, killed_to, put_durable, seed, small, verify, watchdog,
+};
 use vmemkv_engine::io::testing::{CrashDisk, Keep, Operation as Io, PowerCut};
 use vmemkv_engine::{
     Condition, Continue, DefragmentOptions, Engine, KeyRange, Lsn, MergeShards, Operation, Options,
@@ -221,9 +223,8 @@ fn goes_on(sweep: &Sweep, engine: Engine, image: &CrashDisk, next: &Path, point:
     }
     put_durable(&engine, b"after/2", &[7; 300]);
     let expected = contents(&engine);
-    image.materialise(None, next, &PowerCut::strict()).unwrap();
+    let disk = cut_to(image, None, next, &PowerCut::strict());
     drop(engine);
-    let disk = CrashDisk::new(next).unwrap();
     let engine = Engine::open_on(disk, sweep.options.clone());
     let engine = engine.unwrap_or_else(|error| panic!("{at}: second open: {error:?}"));
     assert!(contents(&engine) == expected, "{at}: second cut");
@@ -273,8 +274,7 @@ fn a_power_cut_at_every_sync() {
             for cut in [&cuts[0], &cuts[1 + usize::from(point % 4 == 3)]] {
                 let at = format!("seed {seed} point {point} of {points} {cut:?}");
                 let dir = images.next();
-                sweep.disk.materialise(Some(point), &dir, cut).unwrap();
-                let image = CrashDisk::new(&dir).unwrap();
+                let image = cut_to(&sweep.disk, Some(point), &dir, cut);
                 let (engine, _) = check(&sweep, &image, point, &at);
                 if point % 3 == 0 {
                     goes_on(&sweep, engine, &image, &images.next(), point, &at);
@@ -304,8 +304,7 @@ fn a_power_cut_at_every_sync_of_a_recovery() {
             let at = format!("seed {seed} point {point} {cut:?}");
             let first = folders();
             let dir = first.folder.path().join("image");
-            sweep.disk.materialise(Some(point), &dir, &cut).unwrap();
-            let image = CrashDisk::new(&dir).unwrap();
+            let image = cut_to(&sweep.disk, Some(point), &dir, &cut);
             let (engine, served) = check(&sweep, &image, point, &at);
             // A crash may come right after the first read: what it showed must stay.
             let during = image.crash_points();
@@ -317,8 +316,7 @@ fn a_power_cut_at_every_sync_of_a_recovery() {
                 };
                 let at = format!("{at}, in recovery at {inner} of {during} {cut:?}");
                 let dir = images.next();
-                image.materialise(Some(inner), &dir, &cut).unwrap();
-                let again = CrashDisk::new(&dir).unwrap();
+                let again = cut_to(&image, Some(inner), &dir, &cut);
                 let (engine, count) = check(&sweep, &again, point, &at);
                 assert!(inner < during || count == served, "{at}: served {served}, now {count}");
                 if inner % 4 == 0 {
@@ -354,7 +352,7 @@ fn kill_then_power_cut() {
                 support::put(&engine, format!("n{i}").as_bytes(), &[3; 200]);
             }
             gate.reached();
-            let killed = crash.kill(&images.next()).unwrap();
+            let killed = killed_to(&crash, &images.next(), seed + round);
             gate.open();
             let served = {
                 let engine = Engine::open_on(killed.clone(), small()).unwrap();
@@ -362,11 +360,10 @@ fn kill_then_power_cut() {
                 assert!(served.values().any(|value| value == b"new"), "the log was written");
                 // Now, while it serves: nothing is flushed by closing.
                 let dir = images.next();
-                killed.materialise(None, &dir, &PowerCut::strict()).unwrap();
-                (served, dir)
+                (served, cut_to(&killed, None, &dir, &PowerCut::strict()))
             };
-            let (served, dir) = served;
-            let engine = Engine::open_on(CrashDisk::new(&dir).unwrap(), small()).unwrap();
+            let (served, disk) = served;
+            let engine = Engine::open_on(disk, small()).unwrap();
             assert!(contents(&engine) == served, "seed {seed} round {round}: taken back");
             verify(&engine, "after both");
         }

@@ -14,7 +14,7 @@ use vmemkv_engine::{
     Sharding,
 };
 
-use crate::support::{fast_dir, seed, small};
+use crate::support::{cut_to, fast_dir, killed_to, seed, small};
 
 /// A change as made.
 struct Made {
@@ -253,11 +253,8 @@ impl Run {
         let dir = self.folder.path().join(self.dirs.to_string());
         self.dirs += 1;
         let disk = match cut {
-            Some(cut) => {
-                self.disk.materialise(None, &dir, &cut).unwrap();
-                CrashDisk::new(&dir).unwrap()
-            }
-            None => self.disk.kill(&dir).unwrap(),
+            Some(cut) => cut_to(&self.disk, None, &dir, &cut),
+            None => killed_to(&self.disk, &dir, self.random.random()),
         };
         drop(self.engine.take());
         let old = std::mem::replace(&mut self.disk, disk);

@@ -5,6 +5,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod compare;
+#[path = "../support/scribble.rs"]
+mod scribble;
 mod shards;
 
 use std::collections::BTreeMap;
@@ -12,6 +14,7 @@ use std::sync::Arc;
 
 use compare::{check_scan, contents, difference, set};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
+use scribble::{cut_to, killed_to};
 use vmemkv_engine::io::testing::{CrashDisk, PowerCut};
 use vmemkv_engine::{
     Condition, Continue, DefragmentOptions, Engine, KeyRange, Lsn, Operation, Options, ScanOptions,
@@ -326,7 +329,7 @@ impl Run {
     fn kill(&mut self, at: &str) {
         self.settle();
         let dir = self.next_dir();
-        let disk = self.disk.kill(&dir).unwrap();
+        let disk = killed_to(&self.disk, &dir, self.random.random());
         self.crashed(disk, at);
     }
 
@@ -334,8 +337,8 @@ impl Run {
         self.settle();
         let dir = self.next_dir();
         let cut = PowerCut::random(self.random.random());
-        self.disk.materialise(None, &dir, &cut).unwrap();
-        self.crashed(CrashDisk::new(&dir).unwrap(), at);
+        let disk = cut_to(&self.disk, None, &dir, &cut);
+        self.crashed(disk, at);
     }
 
     fn crashed(&mut self, disk: Arc<CrashDisk>, at: &str) {

@@ -1,9 +1,11 @@
-//! What a crash leaves and the next life makes of it: F10, F11, F12, F23, F25.
+//! What a crash leaves and the next life makes of it: F10, F11, F12, F23, F24, F25.
 
 use vmemkv_engine::Engine;
-use vmemkv_engine::io::testing::{CrashDisk, Operation as Io, PowerCut};
+use vmemkv_engine::io::testing::{Operation as Io, PowerCut};
 
-use crate::support::{Bench, contents, delete, put, put_durable, small, verify, watchdog};
+use crate::support::{
+    Bench, contents, cut_to, delete, killed_to, put, put_durable, scribble, small, verify, watchdog,
+};
 
 /// F10: one flush writes several records, a power cut keeps any of them: 'invalid with valid newer
 /// behind' would refuse a legal crash. F11: the log is cut there, a new write gets the LSN of a
@@ -42,9 +44,9 @@ fn f10_f11_any_part_of_one_flush() {
             put_durable(&engine, b"x1", &[9; 600]);
             let expected = contents(&engine);
             let next = bench.fresh();
-            image.materialise(None, &next, &PowerCut::strict()).unwrap();
+            let disk = cut_to(&image, None, &next, &PowerCut::strict());
             drop(engine);
-            let engine = Engine::open_on(CrashDisk::new(next).unwrap(), small()).unwrap();
+            let engine = Engine::open_on(disk, small()).unwrap();
             assert!(contents(&engine) == expected, "{at}: after the second crash");
             verify(&engine, &at);
         }
@@ -78,7 +80,7 @@ fn f12_a_checkpoint_in_the_page_cache_only() {
             let killed = std::thread::scope(|scope| {
                 let checkpoint = scope.spawn(|| engine.checkpoint());
                 gate.reached();
-                let killed = bench.crash.kill(&bench.fresh()).unwrap();
+                let killed = killed_to(&bench.crash, &bench.fresh(), 1);
                 gate.open();
                 checkpoint.join().unwrap().unwrap();
                 killed
@@ -90,8 +92,7 @@ fn f12_a_checkpoint_in_the_page_cache_only() {
             for seed in 0..4 {
                 let image = bench.fresh();
                 let cut = if seed == 0 { PowerCut::strict() } else { PowerCut::random(seed) };
-                killed.materialise(None, &image, &cut).unwrap();
-                let engine = Engine::open_on(CrashDisk::new(image).unwrap(), small());
+                let engine = Engine::open_on(cut_to(&killed, None, &image, &cut), small());
                 let engine = engine.unwrap_or_else(|error| panic!("{at} {cut:?}: {error:?}"));
                 assert!(contents(&engine) == expected, "{at} {cut:?}");
                 verify(&engine, &at);
@@ -128,6 +129,37 @@ fn f23_segments_are_freed_and_used_again() {
         assert!(most < 12, "{most} segments for 10 MiB that are written 12 times");
         let cut = PowerCut::random(3);
         assert_eq!(bench.after(&cut, "F23").get(b"stays").unwrap(), Some(vec![42; 2000]));
+    });
+}
+
+/// F24: a large value that lives in the value log alone, above the base, is forgotten by the next
+/// life, or its place is used again. Here no value does: the log holds all of each. Values of every
+/// size are acknowledged, what the value log holds above its base is made nonsense, and the next
+/// lives, which allocate in the same places, still have them.
+#[test]
+fn f24_an_acknowledged_value_needs_nothing_above_the_base() {
+    watchdog("F24", 60, || {
+        let bench = Bench::new(small());
+        let sizes = [9, 100, 5000, 64 << 10, 1 << 20, 8 << 20];
+        put_durable(&bench.engine, b"base", &[1; 100]);
+        bench.engine.checkpoint().unwrap();
+        for (i, size) in sizes.into_iter().enumerate() {
+            put_durable(&bench.engine, &[b'v', i as u8], &vec![i as u8 + 1; size]);
+        }
+        let expected = contents(&bench.engine);
+        let image = bench.fresh();
+        let mut disk = bench.crash.kill(&image).unwrap();
+        assert!(scribble(&image, 1) > (9 << 20) / 4096, "the values were there");
+        for life in 0..4u8 {
+            let engine = Engine::open_on(disk.clone(), small()).unwrap();
+            let mut found = contents(&engine);
+            found.retain(|key, _| key[0] != b'w');
+            assert!(found == expected, "life {life}");
+            verify(&engine, "F24");
+            put_durable(&engine, &[b'w', life], &vec![life; 3 << 20]);
+            let cut = PowerCut::random(u64::from(life));
+            disk = cut_to(&disk, None, &bench.fresh(), &cut);
+        }
     });
 }
 

@@ -7,6 +7,7 @@
 
 mod gate;
 mod history;
+mod scribble;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 pub(crate) use gate::GateDisk;
 pub(crate) use history::{Change, History, Model, difference};
+pub(crate) use scribble::{cut_to, killed_to, scribble};
 
 use vmemkv_engine::io::testing::{CrashDisk, PowerCut};
 use vmemkv_engine::{Condition, Engine, Lsn, Options, ScanOptions};
@@ -115,8 +117,7 @@ impl Bench {
     /// What a power cut leaves now.
     pub(crate) fn cut(&self, cut: &PowerCut) -> Arc<CrashDisk> {
         let image = self.fresh();
-        self.crash.materialise(None, &image, cut).unwrap();
-        CrashDisk::new(&image).unwrap()
+        cut_to(&self.crash, None, &image, cut)
     }
 
     /// Opens and verifies what a power cut leaves now.
