@@ -18,6 +18,7 @@ use crate::feed::{Changes, ChangesWait};
 use crate::identity;
 use crate::io::{Disk, OsDisk};
 use crate::jobs::Scheduler;
+use crate::jobs::pace::{POLITE, Pace};
 use crate::options::Options;
 use crate::recovery;
 use crate::stats::Stats;
@@ -308,7 +309,12 @@ impl Engine {
         options: &DefragmentOptions,
         control: &dyn Fn(DefragmentProgress) -> Continue,
     ) -> Result<DefragmentReport> {
-        let report = self.core.defragment(options, control)?;
+        let duty = || if self.core.space.holds_up_writers() { 1.0 } else { POLITE };
+        let pace = Pace::new(&self.core, &duty);
+        let report = self.core.defragment(options, &|progress| {
+            pace.step();
+            control(progress)
+        })?;
         if report.segments > 0 && self.core.store.options.background {
             // Only a checkpoint frees what was emptied.
             self.core.requests.checkpoint();

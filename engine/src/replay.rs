@@ -85,7 +85,7 @@ fn replay_op(store: &Store, key: &[u8], value: Option<&[u8]>, revision: u64) -> 
             Planned::Full(shard) => {
                 let _structural = shard.structural.lock();
                 shard.freeze()?;
-                shard.publish_merged(shard.merge_frozen(store.options.bloom), true)?;
+                shard.publish_merged(shard.merge_frozen(store.options.bloom, &|| ()), true)?;
             }
         }
     }
@@ -98,7 +98,7 @@ fn find(table: &ShardTable, instance: InstanceId) -> Option<Arc<Shard>> {
 
 /// Gives a shard that nobody sees yet a sorted region of its own; the bytes that it points to.
 fn settle(store: &Store, shard: &Shard) -> Result<u64> {
-    let merged = shard.merge_frozen(store.options.bloom);
+    let merged = shard.merge_frozen(store.options.bloom, &|| ());
     let mut bytes = 0;
     let mut entries = merged.cursor();
     entries.seek_first();

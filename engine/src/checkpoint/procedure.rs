@@ -15,6 +15,7 @@
 //! Invariants: a shard that was frozen is merged and published also when a later step fails, and
 //! is dirty again then; after a failed sync the log is poisoned.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,6 +31,8 @@ use crate::core::Core;
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::Shard;
 use crate::io::replace_file;
+use crate::jobs::pace::Pace;
+use crate::jobs::triggers;
 use crate::stats::Counters;
 use crate::types::{CheckpointId, InstanceId, Revision};
 use crate::value_log::ValueLog;
@@ -95,7 +98,9 @@ impl Core {
             }
             Ok(())
         };
+        let hurry = self.requests.hurry();
         let all_frozen = freeze();
+        drop(hurry);
         // Also after a failure: who finds a shard frozen may merge it at once.
         self.stripes.pass();
         all_frozen?;
@@ -115,8 +120,15 @@ impl Core {
         self.wal.wait(freeze_lsn)?;
         report.wait_durable_us = clock.lap_us();
         // 5.
-        let mut outcome =
-            self.store.value_log.sync_base(&mark).map_err(|error| self.poisoned_by(error));
+        let merging = Cell::new(None);
+        let duty = || self.checkpoint_duty(merging.get());
+        let pace = Pace::new(self, &duty);
+        let between = || pace.step();
+        let mut outcome = self
+            .store
+            .value_log
+            .sync_base(&mark, &between)
+            .map_err(|error| self.poisoned_by(error));
         report.sync_values_us = clock.lap_us();
         // 6.
         let mut files = committed.files.clone();
@@ -127,7 +139,8 @@ impl Core {
         for (Frozen { shard, _structural }, part) in frozen.into_iter().zip(parts) {
             let _merging = self.memory.begin_merge(shard.load().merge_bytes());
             let chain = files.entry(shard.instance).or_default();
-            let written = self.finish_shard(shard, part, attempt, chain, &mut outcome);
+            merging.set(Some(shard));
+            let written = self.finish_shard(shard, part, attempt, chain, &mut outcome, &between);
             if outcome.is_ok() {
                 report.index_bytes += chain.files.last().map_or(0, |file| file.bytes);
             }
@@ -171,6 +184,17 @@ impl Core {
         Counters::add(&counters.checkpoint_us, report.duration_us);
         self.last_checkpoint.lock().clone_from(&report);
         Ok(report)
+    }
+
+    /// The part of the time that a checkpoint may take beside others, while it merges a shard.
+    fn checkpoint_duty(&self, merging: Option<&Shard>) -> f64 {
+        let duty = triggers::checkpoint_duty(
+            self.wal.bytes_since_checkpoint(),
+            self.space.checkpoint_bytes(),
+            self.space.holds_up_writers(),
+            self.requests.any_waits(),
+        );
+        merging.map_or(duty, |shard| duty.max(self.merge_duty(shard)))
     }
 
     /// Gives every shard that a split or merge has left frozen regions of its own.

@@ -13,6 +13,7 @@ use super::rewrite::{Candidate, Part, choose};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::index::{Meta, Shard, SortedRegion, encode, encode_changes};
+use crate::io::sync_in_pieces;
 use crate::stats::Counters;
 use crate::types::CheckpointId;
 
@@ -50,7 +51,8 @@ impl Core {
     }
 
     /// Merges and publishes a frozen shard, and writes its next file if `outcome` is still good;
-    /// the file comes into `chain`, an error into `outcome`. Holds the shard's structural lock.
+    /// the file comes into `chain`, an error into `outcome`. Holds the shard's structural lock, also
+    /// over `between`, which is called every so often and may sleep.
     pub(super) fn finish_shard<'a>(
         &self,
         shard: &'a Shard,
@@ -58,19 +60,20 @@ impl Core {
         attempt: CheckpointId,
         chain: &mut Chain,
         outcome: &mut Result<()>,
+        between: &dyn Fn(),
     ) -> WrittenShard<'a> {
         let bloom = self.store.options.bloom;
-        let mut merged = shard.merge_frozen(bloom);
+        let mut merged = shard.merge_frozen(bloom, between);
         let (mut taken, mut lost) = (Vec::new(), false);
         if outcome.is_ok() {
             // Deletes wait in the region for a file. When they are many they are not left there
             // until the next merge, for scans would have to pass them.
             let many_deletes = merged.tombstones() > merged.len() / MANY_DELETES_PART;
             if part == Part::Whole && many_deletes {
-                merged = shard.without_tombstones(&merged, bloom);
+                merged = shard.without_tombstones(&merged, bloom, between);
             }
             shard.mark_filed();
-            match self.write_index(shard, attempt, &merged, part, chain.last_attempt()) {
+            match self.write_index(shard, attempt, &merged, part, chain.last_attempt(), between) {
                 Ok(file) => {
                     if part == Part::Whole {
                         *chain = Chain::default();
@@ -78,7 +81,7 @@ impl Core {
                     chain.files.push(file);
                     (taken, lost) = (merged.take_changed(), many_deletes);
                     if part == Part::Delta && many_deletes {
-                        merged = shard.without_tombstones(&merged, bloom);
+                        merged = shard.without_tombstones(&merged, bloom, between);
                     }
                 }
                 Err(error) => {
@@ -121,6 +124,7 @@ impl Core {
         merged: &SortedRegion,
         part: Part,
         previous: CheckpointId,
+        between: &dyn Fn(),
     ) -> Result<IndexFile> {
         let path = index_path(shard.instance, attempt);
         let file = self
@@ -131,6 +135,7 @@ impl Core {
         let mut sink = |piece: &[u8]| {
             file.write_at(bytes, piece).map_err(|error| Error::io("write", file.path(), &error))?;
             bytes += piece.len() as u64;
+            between();
             Ok(())
         };
         let meta = |previous| Meta {
@@ -152,7 +157,8 @@ impl Core {
             }
         };
         Counters::add(&self.store.counters.checkpoint_index_bytes, bytes);
-        file.sync().map_err(|error| self.poisoned_by(Error::sync(file.path(), &error)))?;
+        sync_in_pieces(&*file, 0, bytes, between)
+            .map_err(|error| self.poisoned_by(Error::sync(file.path(), &error)))?;
         Ok(IndexFile { attempt, bytes, entries: entries as u64 })
     }
 }

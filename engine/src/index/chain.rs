@@ -21,7 +21,7 @@ pub(crate) fn join_chain(
     }
     let count = deltas.iter().map(SortedRegion::len).sum();
     let newer = Deltas::new(deltas);
-    merge_newer(Some(newer), count, &whole, range, bloom, Tombstones::Drop)
+    merge_newer(Some(newer), count, &whole, range, bloom, Tombstones::Drop, &|| ())
 }
 
 /// Goes over the keys of several deltas in order, newest entry of each.

@@ -82,14 +82,14 @@ impl Life {
 
     fn reorganize(&mut self) {
         self.shard.freeze().unwrap();
-        self.shard.publish_merged(self.shard.merge_frozen(true), true).unwrap();
+        self.shard.publish_merged(self.shard.merge_frozen(true, &|| ()), true).unwrap();
     }
 
     fn checkpoint(&mut self) {
         self.attempt += 1;
         self.shard.freeze().unwrap();
         let (entries, changed) = self.shard.count_frozen();
-        let mut merged = self.shard.merge_frozen(true);
+        let mut merged = self.shard.merge_frozen(true, &|| ());
         assert!(entries >= merged.len() && changed >= merged.changed());
         let whole = self.files.is_empty() || self.rewrite || self.random.below(8) == 0;
         let mut meta = Meta {
@@ -117,7 +117,7 @@ impl Life {
         let mut lost = false;
         if self.random.below(4) == 0 {
             // What a checkpoint does when deletes are many.
-            merged = self.shard.without_tombstones(&merged, true);
+            merged = self.shard.without_tombstones(&merged, true, &|| ());
             assert_eq!(merged.tombstones(), 0);
             lost = true;
         }
@@ -243,7 +243,7 @@ fn a_tombstone_stays_until_it_is_saved_and_not_longer() {
     life.shard.load().sorted.take_changed();
     life.shard.freeze().unwrap();
     put(&life, Entry::tombstone());
-    life.shard.publish_merged(life.shard.merge_frozen(true), true).unwrap();
+    life.shard.publish_merged(life.shard.merge_frozen(true, &|| ()), true).unwrap();
     life.reorganize();
     assert_eq!(lens(&life), (1, 0, 1));
     life.crash();

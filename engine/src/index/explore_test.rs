@@ -126,7 +126,7 @@ impl Small {
         let _one = shard.structural.lock();
         shard.freeze().unwrap();
         self.stripes.pass();
-        shard.publish_merged(shard.merge_frozen(true), true).unwrap();
+        shard.publish_merged(shard.merge_frozen(true, &|| ()), true).unwrap();
     }
 
     fn split(&self, at: &[u8]) {
@@ -139,7 +139,7 @@ impl Small {
         self.table.store(Arc::new(table));
         self.stripes.pass();
         for child in children {
-            child.publish_merged(child.merge_frozen(true), true).unwrap();
+            child.publish_merged(child.merge_frozen(true, &|| ()), true).unwrap();
         }
     }
 }

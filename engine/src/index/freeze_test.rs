@@ -85,7 +85,7 @@ impl Store {
         shard.freeze().unwrap();
         assert_eq!(shard.freeze().err().unwrap().kind(), ErrorKind::Unavailable);
         self.pass_every_stripe();
-        let merged = shard.merge_frozen(true);
+        let merged = shard.merge_frozen(true, &|| ());
         shard.publish_merged(merged, keep_dirty).unwrap();
     }
 
@@ -99,7 +99,7 @@ impl Store {
         self.pass_every_stripe();
         for child in children {
             assert!(child.is_dirty());
-            let merged = child.merge_frozen(true);
+            let merged = child.merge_frozen(true, &|| ());
             child.publish_merged(merged, true).unwrap();
         }
     }
@@ -214,7 +214,7 @@ fn what_the_checkpoint_did_not_take_leaves_the_shard_dirty() {
     drop(late);
     // Between freeze and publish, through the new bundle.
     store.write(b"b", Entry::value(2));
-    shard.publish_merged(shard.merge_frozen(false), false).unwrap();
+    shard.publish_merged(shard.merge_frozen(false, &|| ()), false).unwrap();
     assert!(shard.is_dirty(), "b is not in the checkpoint");
     store.reorganize(&shard, false);
     assert!(!shard.is_dirty());
@@ -242,7 +242,7 @@ fn old_entries_do_not_change_while_frozen() {
     (0..200).for_each(|n| store.write(&key(n), Entry::value(1000 + n as u64)));
     store.write(&key(5), Entry::tombstone());
     assert_eq!(bundle.active.len(), 200);
-    let merged = shard.merge_frozen(true);
+    let merged = shard.merge_frozen(true, &|| ());
     for n in 0..200 {
         assert_eq!(merged.find(&key(n)).unwrap().load(), Entry::value(n as u64));
     }

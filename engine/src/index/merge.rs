@@ -58,20 +58,26 @@ impl Newer for AppendCursor<'_> {
     }
 }
 
-/// The sorted region that stands for both, within `range`.
+/// Steps of a merge between two calls of `between`.
+const STEPS: usize = 256;
+
+/// The sorted region that stands for both, within `range`. `between` is called every so often, and
+/// may sleep.
 pub(crate) fn merge(
     frozen: Option<&AppendRegion>,
     sorted: &SortedRegion,
     range: &KeyRange,
     bloom: bool,
     tombstones: Tombstones,
+    between: &dyn Fn(),
 ) -> SortedRegion {
     let newer = frozen.map(|frozen| {
         let mut cursor = frozen.cursor();
         cursor.seek_at_or_after(&range.start);
         cursor
     });
-    merge_newer(newer, frozen.map_or(0, AppendRegion::len), sorted, range, bloom, tombstones)
+    let count = frozen.map_or(0, AppendRegion::len);
+    merge_newer(newer, count, sorted, range, bloom, tombstones, between)
 }
 
 /// The same with other newer entries, at most `count` of them, from the range's start on.
@@ -82,6 +88,7 @@ pub(super) fn merge_newer(
     range: &KeyRange,
     bloom: bool,
     tombstones: Tombstones,
+    between: &dyn Fn(),
 ) -> SortedRegion {
     // The old filter goes on while it has room: it knows the keys of shared blocks. It also knows
     // dead ones, which only cost a look in vain.
@@ -90,7 +97,7 @@ pub(super) fn merge_newer(
         Some(filter) if bloom => SortedBuilder::with_filter(Some(filter.clone())),
         _ => SortedBuilder::new(count + sorted.len(), bloom),
     };
-    merge_into(&mut builder, newer, sorted, range, tombstones);
+    merge_into(&mut builder, newer, sorted, range, tombstones, between);
     builder.finish()
 }
 
@@ -112,11 +119,15 @@ fn merge_into<N: Newer>(
     sorted: &SortedRegion,
     range: &KeyRange,
     tombstones: Tombstones,
+    between: &dyn Fn(),
 ) {
     let any_tombstones = sorted.tombstones() > 0;
     let mut old = sorted.cursor();
     old.seek_at_or_after(&range.start);
-    loop {
+    for step in 0.. {
+        if step % STEPS == STEPS - 1 {
+            between();
+        }
         let new_key = newer.as_ref().and_then(Newer::key);
         if let Some(block) = old.whole_block() {
             let last = block.count() - 1;

@@ -70,7 +70,8 @@ fn newest_wins_and_tombstones_go() {
                     model.insert(key.clone(), entry);
                 }
             }
-            sorted = merge(Some(&frozen), &sorted, &KeyRange::all(), bloom, Tombstones::Drop);
+            sorted =
+                merge(Some(&frozen), &sorted, &KeyRange::all(), bloom, Tombstones::Drop, &|| ());
             model.retain(|_, entry| !entry.is_tombstone());
             assert!(contents(&sorted) == model, "round {round}");
             assert!(keys.iter().chain(model.keys()).all(|key| {
@@ -96,16 +97,23 @@ fn a_range_cuts_both_regions() {
             frozen.insert(key, Entry::value(1_000_000 + n as u64));
         }
     }
-    let sorted =
-        merge(Some(&first), &SortedRegion::empty(), &KeyRange::all(), true, Tombstones::Drop);
-    let whole = contents(&merge(Some(&frozen), &sorted, &KeyRange::all(), true, Tombstones::Drop));
+    let sorted = merge(
+        Some(&first),
+        &SortedRegion::empty(),
+        &KeyRange::all(),
+        true,
+        Tombstones::Drop,
+        &|| (),
+    );
+    let whole =
+        contents(&merge(Some(&frozen), &sorted, &KeyRange::all(), true, Tombstones::Drop, &|| ()));
     first = AppendRegion::new(1);
     let mut random = Random(5);
     for _ in 0..100 {
         let (a, b) = (&keys[random.below(keys.len())], &keys[random.below(keys.len())]);
         let range = KeyRange::new(a.min(b).clone(), a.max(b).clone());
         for frozen in [Some(&frozen), Some(&first), None] {
-            let merged = contents(&merge(frozen, &sorted, &range, true, Tombstones::Drop));
+            let merged = contents(&merge(frozen, &sorted, &range, true, Tombstones::Drop, &|| ()));
             let source = match frozen {
                 Some(region) if region.len() > 0 => &whole,
                 _ => &contents(&sorted),
@@ -123,11 +131,18 @@ fn a_small_merge_shares_what_it_does_not_touch() {
     let first = AppendRegion::new(64_000);
     assert!(first.try_reserve(64_000));
     (0..64_000u64).for_each(|n| first.insert(format!("{n:08}").as_bytes(), Entry::value(n)));
-    let old = merge(Some(&first), &SortedRegion::empty(), &KeyRange::all(), true, Tombstones::Drop);
+    let old = merge(
+        Some(&first),
+        &SortedRegion::empty(),
+        &KeyRange::all(),
+        true,
+        Tombstones::Drop,
+        &|| (),
+    );
     let frozen = AppendRegion::new(10);
     assert!(frozen.try_reserve(10));
     (0..10).for_each(|n| frozen.insert(format!("00030000/{n}").as_bytes(), Entry::value(n)));
-    let new = merge(Some(&frozen), &old, &KeyRange::all(), true, Tombstones::Drop);
+    let new = merge(Some(&frozen), &old, &KeyRange::all(), true, Tombstones::Drop, &|| ());
     assert_eq!(new.len(), 64_010);
     let shared = new
         .blocks()
@@ -143,7 +158,7 @@ fn a_small_merge_shares_what_it_does_not_touch() {
         (0..64_000u64)
             .filter(|n| n % 20 == round)
             .for_each(|n| frozen.insert(format!("{n:08}").as_bytes(), Entry::tombstone()));
-        region = merge(Some(&frozen), &region, &KeyRange::all(), true, Tombstones::Drop);
+        region = merge(Some(&frozen), &region, &KeyRange::all(), true, Tombstones::Drop, &|| ());
         let average = region.len() / region.blocks().len();
         assert!(average >= BLOCK_ENTRIES / 3 || region.len() < 64, "{average} entries a block");
     }

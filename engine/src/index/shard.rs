@@ -162,12 +162,13 @@ impl Shard {
     /// What the frozen and sorted regions are together, within the shard's range. The caller has
     /// passed every stripe since the freeze. Touches nothing.
     ///
-    /// Tombstones stay while no index file knows of the delete.
-    pub(crate) fn merge_frozen(&self, bloom: bool) -> SortedRegion {
+    /// Tombstones stay while no index file knows of the delete. `between` is called every so often,
+    /// and may sleep.
+    pub(crate) fn merge_frozen(&self, bloom: bool, between: &dyn Fn()) -> SortedRegion {
         let bundle = self.bundle.load_full();
         let filed = self.filed.load(Ordering::Relaxed);
         let keep = if filed { Tombstones::KeepUnsaved } else { Tombstones::Drop };
-        merge(bundle.frozen.as_deref(), &bundle.sorted, &self.range, bloom, keep)
+        merge(bundle.frozen.as_deref(), &bundle.sorted, &self.range, bloom, keep, between)
     }
 
     /// Remembers that an index file of the shard is about to be written.
@@ -176,8 +177,13 @@ impl Shard {
     }
 
     /// A merged region that is not published yet, without its tombstones.
-    pub(crate) fn without_tombstones(&self, merged: &SortedRegion, bloom: bool) -> SortedRegion {
-        merge(None, merged, &self.range, bloom, Tombstones::Drop)
+    pub(crate) fn without_tombstones(
+        &self,
+        merged: &SortedRegion,
+        bloom: bool,
+        between: &dyn Fn(),
+    ) -> SortedRegion {
+        merge(None, merged, &self.range, bloom, Tombstones::Drop, between)
     }
 
     /// What the frozen and sorted regions hold together, and how much of it is in no index file

@@ -232,6 +232,10 @@ impl File for CapacityFile {
         self.inner.sync_range(offset, len)
     }
 
+    fn write_back(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.write_back(offset, len)
+    }
+
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.as_fd()
     }

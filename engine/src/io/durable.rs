@@ -90,6 +90,28 @@ fn sync_parent(disk: &dyn Disk, path: &Path) -> Result<()> {
     disk.sync_dir(folder).map_err(|error| Error::sync(disk.root().join(folder), &error))
 }
 
+/// Bytes that [`sync_in_pieces`] writes out at once: few enough that another's sync beside it does
+/// not wait long.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// Makes `[start, end)` of a file durable, stores through a mapping included, piece by piece;
+/// `between`, which may sleep, is called after each but the last. For what is large: a sync
+/// alone hands the device everything at once, and whoever syncs another file meanwhile waits.
+pub fn sync_in_pieces(
+    file: &dyn File,
+    start: u64,
+    end: u64,
+    between: &dyn Fn(),
+) -> std::io::Result<()> {
+    let mut at = start;
+    while end.saturating_sub(at) > PIECE_BYTES {
+        file.write_back(at, PIECE_BYTES)?;
+        at += PIECE_BYTES;
+        between();
+    }
+    file.sync_range(start, end.saturating_sub(start))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,7 +18,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use capacity_disk::CapacityDisk;
-pub use durable::{ASIDE_SUFFIX, create_dir_durable, create_durable, read_file, replace_file};
+pub use durable::{
+    ASIDE_SUFFIX, create_dir_durable, create_durable, read_file, replace_file, sync_in_pieces,
+};
 pub use lock_file::LockFile;
 pub use os::OsDisk;
 
@@ -70,6 +72,13 @@ pub trait File: Send + Sync {
     fn sync(&self) -> io::Result<()>;
     /// Makes `[offset, offset + len)` durable, stores through a mapping included.
     fn sync_range(&self, offset: u64, len: u64) -> io::Result<()>;
+    /// Writes `[offset, offset + len)` out, stores through a mapping included, and waits until the
+    /// device has it. Durable only by a sync, which then has less to do. An error counts as one of
+    /// the next sync, which need not report it again.
+    fn write_back(&self, offset: u64, len: u64) -> io::Result<()> {
+        let _ = (offset, len);
+        Ok(())
+    }
     /// For mapping the file, never for I/O around this trait.
     fn as_fd(&self) -> BorrowedFd<'_>;
 }

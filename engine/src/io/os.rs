@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -122,6 +122,20 @@ impl File for OsFile {
     /// `fdatasync` of the whole file: Linux offers no durable sync of a part.
     fn sync_range(&self, _offset: u64, _len: u64) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn write_back(&self, offset: u64, len: u64) -> io::Result<()> {
+        let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+            | libc::SYNC_FILE_RANGE_WRITE
+            | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        // SAFETY: a system call on an open descriptor; it touches no memory of ours.
+        match unsafe { libc::sync_file_range(self.file.as_raw_fd(), offset, len, flags) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     fn as_fd(&self) -> BorrowedFd<'_> {

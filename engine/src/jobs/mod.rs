@@ -3,6 +3,7 @@
 //! Invariant: requests are bounded (one of a kind for each shard, one for the checkpoint) and never
 //! block the writer that makes them.
 
+pub(crate) mod pace;
 mod reclaim_policy;
 mod reclaimer;
 mod requests;

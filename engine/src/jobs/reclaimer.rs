@@ -4,12 +4,12 @@
 //! whoever works in the foreground, the less so the more is dead; it ends at the next step of
 //! whatever it does once the engine closes.
 
-use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::api::{Continue, DefragmentOptions, DefragmentProgress};
+use crate::api::{Continue, DefragmentOptions};
 use crate::core::Core;
 use crate::error::Result;
+use crate::jobs::pace::Pace;
 use crate::jobs::reclaim_policy::{LEAST_RATIO, Situation, Step, decide};
 use crate::value_log::SegmentUse;
 
@@ -19,8 +19,6 @@ const IDLE: Duration = Duration::from_millis(100);
 const IN_VAIN: Duration = Duration::from_millis(500);
 /// The same while writers wait for space.
 const IN_VAIN_TIGHT: Duration = Duration::from_millis(20);
-/// Longest pause at once, so that a close is noticed.
-const MOST_PAUSE: Duration = Duration::from_millis(50);
 /// Nice value of the thread.
 const NICE: i32 = 10;
 
@@ -90,66 +88,13 @@ impl Core {
                 (min_dead_ratio, max_bytes, duty)
             }
         };
-        let pace = Pace { core: self, duty, began: Cell::new(Instant::now()), seen: Cell::new(0) };
+        let duty = || duty;
+        let pace = Pace::new(self, &duty);
         let options = DefragmentOptions { min_dead_ratio, max_bytes };
-        let report = self.defragment(&options, &|progress| pace.step(progress))?;
+        let report = self.defragment(&options, &|_| {
+            pace.step();
+            if self.requests.is_closed() { Continue::No } else { Continue::Yes }
+        })?;
         Ok(report.segments > 0)
-    }
-}
-
-/// Divides the time between the job and the foreground.
-struct Pace<'a> {
-    core: &'a Core,
-    /// The part of the time that the job may take while others work.
-    duty: f64,
-    /// When the job went on after its last pause.
-    began: Cell<Instant>,
-    /// Foreground operations seen.
-    seen: Cell<u64>,
-}
-
-impl Pace<'_> {
-    fn step(&self, _: DefragmentProgress) -> Continue {
-        let requests = &self.core.requests;
-        if requests.is_closed() {
-            return Continue::No;
-        }
-        let done = self.core.foreground_operations();
-        let is_busy = done != self.seen.replace(done);
-        if is_busy && self.duty < 1.0 {
-            let worked = self.began.get().elapsed();
-            requests.pause(pause_after(worked, self.duty));
-        }
-        self.began.set(Instant::now());
-        Continue::Yes
-    }
-}
-
-/// The pause that makes `worked` the part `duty` of the time.
-fn pause_after(worked: Duration, duty: f64) -> Duration {
-    worked.mul_f64((1.0 - duty) / duty.max(0.01)).min(MOST_PAUSE)
-}
-
-impl Core {
-    fn foreground_operations(&self) -> u64 {
-        let counters = self.store.counters.snapshot();
-        counters.puts
-            + counters.deletes
-            + counters.gets_hit
-            + counters.gets_miss
-            + counters.scan_chunks
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quarter_of_the_time_means_three_quarters_of_pause() {
-        let ms = Duration::from_millis;
-        assert_eq!(pause_after(ms(4), 0.25), ms(12));
-        assert_eq!(pause_after(ms(4), 1.0), ms(0));
-        assert_eq!(pause_after(ms(400), 0.25), MOST_PAUSE);
     }
 }

@@ -7,6 +7,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::sync::primitives::atomic::{AtomicUsize, Ordering};
 use crate::sync::primitives::{Condvar, Mutex};
 
 use crate::index::Shard;
@@ -48,6 +49,17 @@ pub(crate) struct Requests {
     changed: Condvar,
     /// Apart from `changed`: who pauses must not take a wake-up from who works.
     closing: Condvar,
+    /// Who waits for a job that may be resting.
+    hurries: AtomicUsize,
+}
+
+/// While it lives, no job rests.
+pub(crate) struct Hurry<'a>(&'a Requests);
+
+impl Drop for Hurry<'_> {
+    fn drop(&mut self) {
+        self.0.hurries.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Requests {
@@ -117,6 +129,33 @@ impl Requests {
         queue.waiting.clear();
         self.changed.notify_all();
         self.closing.notify_all();
+    }
+
+    /// The caller is about to wait for what a job holds: none rests until the answer is dropped.
+    pub(crate) fn hurry(&self) -> Hurry<'_> {
+        let waiting = self.hurries.fetch_add(1, Ordering::Relaxed);
+        if waiting == 0 {
+            // Under the lock: a job that has just looked rests already, and hears it.
+            let _queue = self.queue.lock();
+            self.closing.notify_all();
+        }
+        Hurry(self)
+    }
+
+    /// Waits for as long, until closed, or until somebody is in a [hurry](Self::hurry).
+    pub(crate) fn rest(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut queue = self.queue.lock();
+        // Relaxed: it changes before whoever changed it takes the lock.
+        while !queue.closed
+            && self.hurries.load(Ordering::Relaxed) == 0
+            && !self.closing.wait_until(&mut queue, until).timed_out()
+        {}
+    }
+
+    /// Whether somebody has asked for something that has not begun.
+    pub(crate) fn any_waits(&self) -> bool {
+        !self.queue.lock().waiting.is_empty()
     }
 
     /// Whether the engine is closing.

@@ -2,6 +2,8 @@
 //!
 //! Invariant: no clock, no I/O, no state.
 
+use crate::jobs::pace::POLITE;
+
 /// Entries of an append region that a scan may have to go over without a merge being asked for.
 const SCANNED_ENTRIES: usize = 1 << 14;
 /// A merge for a scan's sake waits until a part like this of the shard is recent, so that each key
@@ -15,6 +17,14 @@ const MEMORY_ENTRIES: usize = 64;
 /// made early: only then a merge drops them, and until then scans have to pass them.
 const WAITING_DELETES: usize = 1 << 16;
 const WAITING_PART: usize = 4;
+/// Parts of the new append region between which a merge gets ever more urgent.
+const MERGE_POLITE_UNTIL: f64 = 0.25;
+const MERGE_URGENT_FROM: f64 = 0.5;
+/// Times the limit that made a checkpoint due between which it gets ever more urgent.
+const LOG_POLITE_UNTIL: f64 = 1.25;
+const LOG_URGENT_FROM: f64 = 1.75;
+/// The least part of the time while other jobs wait.
+const OTHERS_WAIT: f64 = 0.5;
 /// The longest pause of a slowed writer.
 const SLOWEST_US: u64 = 1000;
 
@@ -76,6 +86,45 @@ pub(crate) fn writer_pause_us(sizes: &ShardSizes) -> u64 {
     (SLOWEST_US * above / quarter * above / quarter).max(1)
 }
 
+/// The part of the time that the merge of a frozen shard may take beside others: little, until its
+/// new append region fills up, memory is short, or other jobs wait for the thread.
+pub(crate) fn merge_duty(
+    append_entries: usize,
+    append_capacity: usize,
+    memory_full: bool,
+    others_wait: bool,
+) -> f64 {
+    if memory_full {
+        return 1.0;
+    }
+    let filled = append_entries as f64 / append_capacity.max(1) as f64;
+    // All of it before the next merge is due, and well before writers are slowed.
+    let duty = ramp(filled, MERGE_POLITE_UNTIL, MERGE_URGENT_FROM);
+    if others_wait { duty.max(OTHERS_WAIT) } else { duty }
+}
+
+/// The part of the time that a checkpoint may take beside others: little, until the log has grown
+/// well beyond what made the checkpoint due, or the disk gets tight.
+pub(crate) fn checkpoint_duty(
+    log_bytes: u64,
+    limit_bytes: u64,
+    disk_tight: bool,
+    others_wait: bool,
+) -> f64 {
+    if disk_tight {
+        return 1.0;
+    }
+    let grown = log_bytes as f64 / limit_bytes.max(1) as f64;
+    let duty = ramp(grown, LOG_POLITE_UNTIL, LOG_URGENT_FROM);
+    if others_wait { duty.max(OTHERS_WAIT) } else { duty }
+}
+
+/// [`POLITE`] up to `from`, all of the time from `to` on.
+fn ramp(at: f64, from: f64, to: f64) -> f64 {
+    let part = ((at - from) / (to - from)).clamp(0.0, 1.0);
+    POLITE + (1.0 - POLITE) * part
+}
+
 /// Whether the memory of all indexes is counted anew after a write that made an append region grow
 /// by `grown` to `append_entries`: after a number of entries that grows with what a count costs.
 pub(crate) fn recount_is_due(append_entries: usize, grown: usize, shards: usize) -> bool {
@@ -106,6 +155,28 @@ pub(crate) fn checkpoint_is_due(log_bytes: u64, tail_bytes: u64, limit_bytes: u6
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_merge_is_polite_until_somebody_waits_for_it() {
+        assert_eq!(merge_duty(0, 1000, false, false), POLITE);
+        assert_eq!(merge_duty(250, 1000, false, false), POLITE);
+        assert!(merge_duty(300, 1000, false, false) > POLITE);
+        assert_eq!(merge_duty(500, 1000, false, false), 1.0);
+        assert_eq!(merge_duty(0, 1000, true, false), 1.0);
+        assert_eq!(merge_duty(0, 1000, false, true), OTHERS_WAIT);
+        assert_eq!(merge_duty(0, 0, false, false), POLITE);
+    }
+
+    #[test]
+    fn a_checkpoint_is_polite_until_the_log_is_long_or_the_disk_tight() {
+        assert_eq!(checkpoint_duty(100, 100, false, false), POLITE);
+        assert_eq!(checkpoint_duty(125, 100, false, false), POLITE);
+        let later = checkpoint_duty(150, 100, false, false);
+        assert!(later > POLITE && later < 1.0, "{later}");
+        assert_eq!(checkpoint_duty(175, 100, false, false), 1.0);
+        assert_eq!(checkpoint_duty(0, 100, true, false), 1.0);
+        assert_eq!(checkpoint_duty(0, 100, false, true), OTHERS_WAIT);
+    }
 
     fn sizes(append_entries: usize, append_capacity: usize) -> ShardSizes {
         ShardSizes { append_entries, append_capacity, ..ShardSizes::default() }

@@ -51,11 +51,14 @@ impl Core {
             let shards = find(&table, ids)?;
             if patient && shards.iter().any(|shard| shard.structural.is_locked()) {
                 drop(state);
+                let _hurry = self.requests.hurry();
                 shards.iter().for_each(|shard| drop(shard.structural.lock()));
                 continue;
             }
+            let hurry = self.requests.hurry();
             let guards: SmallVec<[_; 2]> =
                 shards.iter().map(|shard| shard.structural.lock()).collect();
+            drop(hurry);
             if patient && shards.iter().any(|shard| shard.load().frozen.is_some()) {
                 drop(state);
                 shards.iter().try_for_each(|shard| self.settle_frozen(shard))?;
@@ -78,7 +81,7 @@ impl Core {
         // At or above the end of the log at the freeze: see the invariants.
         self.wal.wait(self.wal.appended_lsn())?;
         let merging = self.memory.begin_merge(shard.load().merge_bytes());
-        shard.publish_merged(shard.merge_frozen(self.store.options.bloom), true)?;
+        shard.publish_merged(shard.merge_frozen(self.store.options.bloom, &|| ()), true)?;
         self.recount_memory();
         drop(merging);
         Ok(())

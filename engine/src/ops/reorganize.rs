@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::index::{Bundle, Shard};
+use crate::jobs::pace::Pace;
 use crate::jobs::triggers::{self, Reorganize, ShardSizes};
 use crate::stats::Counters;
 use crate::store::Plan;
@@ -54,7 +55,10 @@ impl Core {
         self.wal.wait(freeze_lsn)?;
         // What was frozen is in no file yet: the shard stays dirty.
         let merging = self.memory.begin_merge(shard.load().merge_bytes());
-        shard.publish_merged(shard.merge_frozen(self.store.options.bloom), true)?;
+        let duty = || self.merge_duty(shard);
+        let pace = Pace::new(self, &duty);
+        let merged = shard.merge_frozen(self.store.options.bloom, &|| pace.step());
+        shard.publish_merged(merged, true)?;
         self.recount_memory();
         drop(merging);
         let sorted = Arc::clone(&shard.load().sorted);
@@ -70,10 +74,20 @@ impl Core {
         Ok(())
     }
 
+    /// The part of the time that a merge of this shard, which is frozen, may take beside others.
+    pub(crate) fn merge_duty(&self, shard: &Shard) -> f64 {
+        let bundle = shard.load();
+        let (entries, capacity) = (bundle.active.len(), bundle.active.capacity());
+        let others_wait = self.requests.any_waits();
+        triggers::merge_duty(entries, capacity, self.memory.is_full(), others_wait)
+    }
+
     /// Waits until a full append region has room. The caller holds no stripe and no room in the
     /// log.
     pub(crate) fn make_room(&self, shard: &Shard) -> Result<()> {
         let started = Instant::now();
+        // Also over its own merge.
+        let _hurry = self.requests.hurry();
         let full = shard.load().active.capacity();
         // Whoever comes first merges; the others wait for the lock and find room.
         let result = self.reorganize_shard(shard, full / 2);

@@ -77,7 +77,7 @@ fn writers_are_slowed_while_the_region_before_theirs_is_merged() {
     let after_shadow = slowed(&bench);
     bench.core.put(&0u32.to_le_bytes(), b"x", &Condition::None).unwrap();
     assert_eq!(slowed(&bench), after_shadow);
-    let merged = shard.merge_frozen(true);
+    let merged = shard.merge_frozen(true, &|| ());
     shard.publish_merged(merged, true).unwrap();
     bench.put(20);
     assert_eq!(slowed(&bench), after_shadow);
@@ -94,7 +94,7 @@ fn what_a_merge_may_come_to_counts_while_it_runs() {
     bench.core.stripes.pass();
     let expected = shard.load().merge_bytes();
     let before = bench.core.recount_memory().memory_bytes;
-    shard.publish_merged(shard.merge_frozen(true), true).unwrap();
+    shard.publish_merged(shard.merge_frozen(true, &|| ()), true).unwrap();
     let grown = shard.load().sorted.memory_bytes();
     assert!(grown <= expected + before as usize, "{grown} of {expected} beside {before}");
     assert!(expected > 0);

@@ -60,6 +60,11 @@ impl Space {
         self.refused.load(Ordering::Relaxed)
     }
 
+    /// Whether writers are slowed or refused for want of disk.
+    pub(crate) fn holds_up_writers(&self) -> bool {
+        self.is_full() || self.pause_us.load(Ordering::Relaxed) > 0
+    }
+
     /// A checkpoint is due when the log is longer than this.
     pub(crate) fn checkpoint_bytes(&self) -> u64 {
         self.checkpoint_bytes.load(Ordering::Relaxed)

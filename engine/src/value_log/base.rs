@@ -14,6 +14,7 @@ use super::ValueLog;
 use super::placement::PAGE;
 use super::segment::{FIRST_RECORD, FOLDER};
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::sync_in_pieces;
 
 /// The base length of one segment, as the manifest keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,28 +72,33 @@ impl ValueLog {
         }
     }
 
-    /// Makes everything below the new lengths durable, and the names of the files. An error is for
-    /// good: the engine must take no more writes.
-    pub(crate) fn sync_base(&self, mark: &BaseMark) -> Result<()> {
+    /// Makes everything below the new lengths durable, and the names of the files. `between` is
+    /// called between pieces, and may sleep. An error is for good: the engine must take no more
+    /// writes.
+    pub(crate) fn sync_base(&self, mark: &BaseMark, between: &dyn Fn()) -> Result<()> {
         // Relaxed: one checkpoint at a time.
         if self.sync_failed.load(Ordering::Relaxed) {
             let what = "an earlier sync of the value log failed";
             return Err(Error::new(ErrorKind::ReadOnly, what));
         }
-        self.sync_all(mark).inspect_err(|_| self.sync_failed.store(true, Ordering::Relaxed))?;
+        self.sync_all(mark, between)
+            .inspect_err(|_| self.sync_failed.store(true, Ordering::Relaxed))?;
         self.settled.fetch_max(mark.allocated, Ordering::Relaxed);
         Ok(())
     }
 
-    fn sync_all(&self, mark: &BaseMark) -> Result<()> {
+    fn sync_all(&self, mark: &BaseMark, between: &dyn Fn()) -> Result<()> {
         for base in &mark.bases {
             let Some(segment) = self.segment(base.segment) else { continue };
             let from = segment.synced.load(Ordering::Relaxed);
             if from < base.base_bytes {
-                segment
-                    .file
-                    .sync_range(u64::from(from), u64::from(base.base_bytes - from))
-                    .map_err(|error| Error::sync(segment.file.path(), &error))?;
+                sync_in_pieces(
+                    &*segment.file,
+                    u64::from(from),
+                    u64::from(base.base_bytes),
+                    between,
+                )
+                .map_err(|error| Error::sync(segment.file.path(), &error))?;
                 segment.synced.store(base.base_bytes, Ordering::Relaxed);
             }
         }

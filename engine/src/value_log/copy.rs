@@ -11,6 +11,7 @@
 //!   dropped, which its owner does behind the last repoint;
 //! - one batch at a time: the caller sees to it.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -20,6 +21,7 @@ use super::placement::{PAGE, place};
 use super::segment::{FIRST_RECORD, Segment};
 use super::tail::Purpose;
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::sync_in_pieces;
 
 /// Bytes of one write to a segment.
 const WRITE_BYTES: usize = 1 << 20;
@@ -119,16 +121,18 @@ impl CopyBatch<'_> {
                 between(part.len());
             }
         }
+        let between = RefCell::new(between);
         for piece in self.pieces.iter().filter(|piece| piece.end > piece.from) {
             let Some(segment) = log.segment(piece.segment) else { continue };
             // From 0 in a new one: its header, too.
             let from = u64::from(segment.synced.load(Ordering::Relaxed));
-            let synced = segment.file.sync_range(from, u64::from(piece.sealed_end()) - from);
+            let end = u64::from(piece.sealed_end());
+            let synced = sync_in_pieces(&*segment.file, from, end, &|| between.borrow_mut()(0));
             if let Err(error) = synced {
                 log.sync_failed.store(true, Ordering::Relaxed);
                 return Err(Error::sync(segment.file.path(), &error));
             }
-            between(0);
+            between.borrow_mut()(0);
         }
         // Under the lock: a checkpoint that sees the tail sees the floor, too.
         let _tail = log.tail.lock();

@@ -94,7 +94,7 @@ fn explore_a_segment_is_not_reused_under_a_reader() {
                 let empty = log.empty_segments();
                 let mark = log.begin_base(&empty);
                 log.publish_base(&mark);
-                log.sync_base(&mark).unwrap();
+                log.sync_base(&mark, &|| ()).unwrap();
                 log.free(&empty);
                 // Others take what is free.
                 for _ in 0..2 {

@@ -62,9 +62,9 @@ fn a_failed_sync_is_for_good_and_begins_where_the_last_one_ended() {
     let mark = log.begin_base(&[]);
     log.publish_base(&mark);
     faults.inject(Fault::new(&[Operation::Sync], libc::EIO));
-    assert_eq!(log.sync_base(&mark).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(log.sync_base(&mark, &|| ()).unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(log.segment(0).unwrap().synced.load(Ordering::Relaxed), 8192);
-    assert_eq!(log.sync_base(&mark).unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(log.sync_base(&mark, &|| ()).unwrap_err().kind(), ErrorKind::ReadOnly);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_base_survives_every_power_cut_also_after_a_mark_that_was_not_synced() {
         let mark = log.begin_base(&[]);
         log.publish_base(&mark);
         if round % 2 == 1 {
-            log.sync_base(&mark).unwrap();
+            log.sync_base(&mark, &|| ()).unwrap();
             marks.push((crash.crash_points(), ValueLog::bases(&mark), count));
         }
     }
@@ -189,7 +189,7 @@ fn any_operation_may_fail_and_another_open_finds_all() {
             let new = log.write(allocation, b"key", &[stored.len() as u8; 100], 0);
             let mark = log.begin_base(&[]);
             log.publish_base(&mark);
-            if log.sync_base(&mark).is_ok() {
+            if log.sync_base(&mark, &|| ()).is_ok() {
                 bases = ValueLog::bases(&mark);
                 stored.push(new);
             }

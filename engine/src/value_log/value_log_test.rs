@@ -52,7 +52,7 @@ pub(super) fn get(log: &ValueLog, location: Location, key: &[u8]) -> Vec<u8> {
 pub(super) fn make_base(log: &ValueLog, empty: &[u32]) -> Vec<SegmentBase> {
     let mark = log.begin_base(empty);
     log.publish_base(&mark);
-    log.sync_base(&mark).unwrap();
+    log.sync_base(&mark, &|| ()).unwrap();
     ValueLog::bases(&mark)
 }
 
@@ -115,7 +115,7 @@ fn base_and_tail_never_share_a_page() {
     assert_eq!(new.offset(), 8192);
     assert!(log.is_tail(new));
     log.publish_base(&mark);
-    log.sync_base(&mark).unwrap();
+    log.sync_base(&mark, &|| ()).unwrap();
     log.overwrite(new, b"b", b"3", 7);
     assert_eq!(get(&log, new, b"b"), b"3");
     assert_eq!(log.tail_bytes_since_base(), new.allocated());
@@ -308,7 +308,7 @@ fn readers_see_whole_values_while_writers_overwrite_and_bases_are_made() {
                 let mark = log.begin_base(&empty);
                 drop(stripe.lock());
                 log.publish_base(&mark);
-                log.sync_base(&mark).unwrap();
+                log.sync_base(&mark, &|| ()).unwrap();
                 log.free(&empty);
             }
             stop.store(true, Ordering::Relaxed);

@@ -29,7 +29,7 @@ pub enum Operation {
     Write,
     Allocate,
     SetLen,
-    /// `sync` and `sync_range`.
+    /// `sync`, `sync_range` and `write_back`.
     Sync,
 }
 
@@ -320,6 +320,11 @@ impl File for FaultFile {
     fn sync_range(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check(Operation::Sync)?;
         self.inner.sync_range(offset, len)
+    }
+
+    fn write_back(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check(Operation::Sync)?;
+        self.inner.write_back(offset, len)
     }
 
     fn as_fd(&self) -> BorrowedFd<'_> {
