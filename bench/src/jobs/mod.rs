@@ -64,6 +64,9 @@ pub(crate) struct JobsArguments {
     /// Minutes for the whole command
     #[arg(long, default_value_t = 75, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     minutes: u64,
+    /// Jobs to measure [default: all]
+    #[arg(long = "job", value_parser = ["reorganize", "checkpoint", "defragment"])]
+    only: Vec<String>,
     /// Scenarios to leave out: mem or ltm
     #[arg(long, value_parser = ["mem", "ltm"])]
     without: Vec<String>,
@@ -131,7 +134,10 @@ pub(crate) fn run(arguments: &JobsArguments) -> Result<bool> {
     ensure!(!scenarios.is_empty(), "--without leaves no scenario");
     let mut results: Vec<JobResult> = scenarios
         .iter()
-        .flat_map(|scenario| Job::ALL.map(|job| JobResult::new(job, scenario)))
+        .flat_map(|scenario| {
+            let jobs = Job::ALL.into_iter().filter(|job| arguments.is_wanted(*job));
+            jobs.map(|job| JobResult::new(job, scenario))
+        })
         .collect();
     let scratch = Scratch::new(&dir)?;
     let runs = results.len() as u32 * arguments.rounds;
@@ -209,6 +215,10 @@ fn least_bytes(job: Job, load: &Load, record_bytes: u64) -> u64 {
 }
 
 impl JobsArguments {
+    fn is_wanted(&self, job: Job) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == job.name())
+    }
+
     fn load(&self) -> Result<Load> {
         let merge_keys = self.merge_keys.unwrap_or(self.records / 10);
         ensure!(

@@ -32,6 +32,15 @@ pub(crate) enum Job {
 impl Job {
     /// All of them.
     pub(crate) const ALL: [Self; 3] = [Self::Reorganize, Self::Checkpoint, Self::Defragment];
+
+    /// As on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Reorganize => "reorganize",
+            Self::Checkpoint => "checkpoint",
+            Self::Defragment => "defragment",
+        }
+    }
 }
 
 /// How much a job is given to do.

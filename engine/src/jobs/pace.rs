@@ -16,8 +16,8 @@ use crate::core::Core;
 pub(crate) const POLITE: f64 = 0.2;
 /// Works for so long between two looks: less is not worth the look.
 const SLICE: Duration = Duration::from_micros(500);
-/// Longest rest at once.
-const MOST_REST: Duration = Duration::from_millis(50);
+/// Longest rest at once: a slice that took long has mostly waited for others.
+const MOST_REST: Duration = Duration::from_millis(8);
 
 /// One job's pace.
 pub(crate) struct Pace<'a> {
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn a_quarter_of_the_time_means_three_quarters_of_rest() {
         let ms = Duration::from_millis;
-        assert_eq!(rest_after(ms(4), 0.25), ms(12));
+        assert_eq!(rest_after(ms(2), 0.25), ms(6));
         assert_eq!(rest_after(ms(4), 1.0), ms(0));
         assert_eq!(rest_after(ms(4), 7.0), ms(0));
         assert_eq!(rest_after(ms(400), 0.25), MOST_REST);

@@ -163,3 +163,32 @@ impl Requests {
         self.queue.lock().closed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    /// Ends at once, or the test hangs for ten minutes.
+    #[test]
+    fn a_rest_ends_for_whoever_is_in_a_hurry_and_for_a_close() {
+        let requests = Requests::default();
+        std::thread::scope(|scope| {
+            let resting = scope.spawn(|| requests.rest(LONG));
+            let hurry = requests.hurry();
+            let second = requests.hurry();
+            assert!(resting.join().is_ok());
+            drop(hurry);
+            requests.rest(LONG);
+            drop(second);
+            // Nobody is in a hurry any more.
+            let began = Instant::now();
+            requests.rest(Duration::from_millis(5));
+            assert!(began.elapsed() >= Duration::from_millis(5));
+            let resting = scope.spawn(|| requests.rest(LONG));
+            requests.close();
+            assert!(resting.join().is_ok());
+        });
+    }
+}
