@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::amplification::AmplificationArguments;
+use crate::checkpoint::CheckpointArguments;
 use crate::jobs::JobsArguments;
 use crate::memory::MemoryArguments;
 use crate::recovery::RecoveryArguments;
@@ -33,6 +34,7 @@ pub(crate) enum Command {
     Jobs(JobsArguments),
     Recovery(RecoveryArguments),
     Memory(MemoryArguments),
+    Checkpoint(CheckpointArguments),
     Amplification(AmplificationArguments),
     /// Removes the data of earlier runs
     Clean {

@@ -23,7 +23,7 @@ use crate::task::Task;
 use crate::values::Values;
 use crate::verify::verify;
 use crate::workload::{Cell, Workload, name};
-use crate::{amplification, jobs, memory, recovery, runner, splits};
+use crate::{amplification, checkpoint, jobs, memory, recovery, runner, splits};
 
 /// The longest warm-up.
 const WARM_UP_SECONDS: f64 = 2.0;
@@ -45,6 +45,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool> {
         Command::Jobs(arguments) => jobs::run(&arguments),
         Command::Recovery(arguments) => recovery::run(&arguments),
         Command::Memory(arguments) => memory::run(&arguments),
+        Command::Checkpoint(arguments) => checkpoint::run(&arguments),
         Command::Amplification(arguments) => amplification::run(&arguments),
         Command::Measured { task, cgroup } => {
             runner::enter(cgroup.as_deref())?;

@@ -8,6 +8,7 @@
 mod amplification;
 mod args;
 mod bulk;
+mod checkpoint;
 mod command;
 mod corpus;
 mod driver;

@@ -5,7 +5,7 @@
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::{amplification, command, jobs, memory, recovery, splits};
+use crate::{amplification, checkpoint, command, jobs, memory, recovery, splits};
 
 /// One task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,6 +24,8 @@ pub(crate) enum Task {
     MemoryLoad(memory::Task),
     /// `memory`, after a reopen.
     MemoryReopen(memory::Task),
+    /// `checkpoint`, with one number of keys.
+    Checkpoint(checkpoint::Task),
     /// `splits`.
     Splits(splits::InsertTask),
     /// `jobs`, one job in one scenario.
@@ -43,6 +45,7 @@ impl Task {
             Self::RecoveryReplay(task) => recovery::replay(task),
             Self::MemoryLoad(task) => memory::load(task),
             Self::MemoryReopen(task) => memory::reopen(task),
+            Self::Checkpoint(task) => checkpoint::measure(task),
             Self::Splits(task) => splits::insert(task),
             Self::Jobs(task) => jobs::measure(task),
             Self::Overwrite(task) => amplification::overwrite(task),

@@ -65,6 +65,20 @@ fn memory() {
 }
 
 #[test]
+fn checkpoint() {
+    let result = run("checkpoint --records 40000 --small 5000 --large 20000");
+    numbers(&result, "index_ratio growth_pct");
+    let ratio = result["index_ratio"].as_f64().expect("number");
+    assert!(ratio > 0.0 && ratio < 0.5, "{result}");
+    let measured = result["measured"].as_array().expect("array");
+    assert_eq!(measured.len(), 3);
+    for one in measured {
+        numbers(one, "records shards first_ms updated_ms one_shard_ms one_shard_index_bytes");
+        assert!(one["updated_index_bytes"].as_u64() < one["first_index_bytes"].as_u64());
+    }
+}
+
+#[test]
 fn splits() {
     let result = run("splits --seconds 2 --threads 4 --shard-max-bytes 65536 --min-splits 2");
     numbers(
