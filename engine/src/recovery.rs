@@ -28,7 +28,7 @@ use crate::jobs::Requests;
 use crate::load_index::load_regions;
 use crate::memory::{Memory, default_budget};
 use crate::options::Options;
-use crate::replay::replay_record;
+use crate::replay::{default_workers, replay_log};
 use crate::space::{self, Space};
 use crate::stats::Counters;
 use crate::store::Store;
@@ -40,6 +40,11 @@ use crate::wal::Replay;
 
 /// Opens or makes a directory and recovers what is there.
 pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
+    open_with(disk, options, default_workers())
+}
+
+/// The same with so many threads that replay writes.
+pub(crate) fn open_with(disk: Arc<dyn Disk>, options: Options, workers: usize) -> Result<Core> {
     options.validate()?;
     directory::check(&*disk, &options)?;
     let root = disk.root().to_path_buf();
@@ -73,13 +78,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Core> {
         manifest.checkpoint_lsn,
         manifest.freeze_lsn,
     )?;
-    replay.for_each(&mut |record, _end| {
-        replay_record(&store, &record, &mut state).map_err(|error| {
-            let what =
-                format!("log record at LSN {} cannot be replayed: {error}", record.start_lsn());
-            Error::new(error.kind(), what)
-        })
-    })?;
+    replay_log(&store, &replay, &mut state, workers)?;
     let wal = replay.start(&store.options)?;
     let durable = wal.durable_lsn();
 

@@ -1,7 +1,12 @@
 //! What each record of the log does to index and value log when a directory is opened.
 //!
 //! Invariants: replaying what the checkpoint has already changes nothing; a write goes to the shard
-//! that holds its key now, whatever shard it names; nobody else works with the store meanwhile.
+//! that holds its key now, whatever shard it names; nobody else works with the store meanwhile;
+//! the result is that of the records one after the other, though writes are replayed on all cores.
+
+mod workers;
+#[cfg(test)]
+mod workers_test;
 
 use std::sync::Arc;
 
@@ -9,16 +14,77 @@ use crate::api::OperationOutcome;
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{RevisionCounter, Shard, ShardTable, SortedRegion};
 use crate::store::{Planned, Store, slot_bytes};
+use crate::sync::primitives::thread;
 use crate::table_state::TableState;
 use crate::types::{InstanceId, KeyRange, Revision};
-use crate::wal::{BodyView, Merge, OpKind, RecordView, Split};
+use crate::wal::{BodyView, Merge, OpKind, RecordView, Replay, Split};
+use workers::{Failed, Turns, Workers};
+
+/// Most threads that apply writes.
+const MAX_WORKERS: usize = 8;
+
+/// How many threads apply writes on this machine.
+pub(crate) fn default_workers() -> usize {
+    // The explorer of schedules has one thread of the system, and nothing to gain here.
+    let cores =
+        if cfg!(shuttle) { Ok(1) } else { thread::available_parallelism().map(usize::from) };
+    cores.map_or(1, |cores| cores.min(MAX_WORKERS))
+}
+
+/// Applies the whole log with so many threads beside the one that reads it; with one, on that. An
+/// error names the first record that cannot be replayed.
+pub(crate) fn replay_log(
+    store: &Store,
+    log: &Replay,
+    state: &mut TableState,
+    workers: usize,
+) -> Result<()> {
+    if workers <= 1 {
+        return log.for_each(&mut |record, _end| {
+            let lsn = record.start_lsn();
+            replay_record(store, &record, state).map_err(|error| describe((lsn, error)))
+        });
+    }
+    let turns = Turns::new(workers);
+    thread::scope(|scope| {
+        let mut workers = Workers::start(scope, store, &turns);
+        let read = log.for_each(&mut |record, _end| {
+            let lsn = record.start_lsn();
+            let BodyView::Write(sections) = record.body() else {
+                if !workers.drain() {
+                    return Err(Error::new(
+                        ErrorKind::Corrupt,
+                        "a record before cannot be replayed",
+                    ));
+                }
+                return replay_record(store, &record, state)
+                    .map_err(|error| describe((lsn, error)));
+            };
+            for section in sections {
+                for (revision, op) in (section.first_revision.0..).zip(section.ops()) {
+                    let value = (op.kind == OpKind::Put).then_some(op.value);
+                    if !workers.push(lsn, revision, op.key, value) {
+                        return Err(Error::new(
+                            ErrorKind::Corrupt,
+                            "a record before cannot be replayed",
+                        ));
+                    }
+                }
+            }
+            Ok(())
+        });
+        // What a worker says is about a record before the one at which reading stopped.
+        workers.finish().map_or(read, |failed| Err(describe(failed)))
+    })
+}
+
+fn describe((lsn, error): Failed) -> Error {
+    let what = format!("log record at LSN {lsn} cannot be replayed: {error}");
+    Error::new(error.kind(), what)
+}
 
 /// Applies one record.
-pub(crate) fn replay_record(
-    store: &Store,
-    record: &RecordView<'_>,
-    state: &mut TableState,
-) -> Result<()> {
+fn replay_record(store: &Store, record: &RecordView<'_>, state: &mut TableState) -> Result<()> {
     let done = |state: &mut TableState, operation| {
         // What is replayed is durable before anybody asks.
         state.operations.end(operation, OperationOutcome::Done, record.start_lsn());
@@ -72,23 +138,43 @@ pub(crate) fn replay_record(
 }
 
 fn replay_op(store: &Store, key: &[u8], value: Option<&[u8]>, revision: u64) -> Result<()> {
-    Store::check_key(key)?;
-    loop {
-        match store.plan(key, value).map_err(not_served_is_damage)? {
-            Planned::Ready(plan) => {
-                let shard = Arc::clone(&plan.shard);
-                store.apply(plan);
-                shard.revision.raise(Revision(revision));
-                return Ok(());
-            }
-            // Nobody else writes, and all that was replayed is durable: merge at once.
-            Planned::Full(shard) => {
-                let _structural = shard.structural.lock();
-                shard.freeze()?;
-                shard.publish_merged(shard.merge_frozen(store.options.bloom, &|| ()), true)?;
-            }
-        }
+    while let Applied::Full(shard) = apply_op(store, key, value, revision)? {
+        merge_full(store, &shard)?;
     }
+    Ok(())
+}
+
+/// What became of an operation.
+enum Applied {
+    /// It is applied.
+    Done,
+    /// The append region of its shard is to be merged first.
+    Full(Arc<Shard>),
+}
+
+fn apply_op(store: &Store, key: &[u8], value: Option<&[u8]>, revision: u64) -> Result<Applied> {
+    Store::check_key(key)?;
+    match store.plan(key, value).map_err(not_served_is_damage)? {
+        Planned::Ready(plan) => {
+            let shard = Arc::clone(&plan.shard);
+            store.apply(plan);
+            shard.revision.raise(Revision(revision));
+            Ok(Applied::Done)
+        }
+        Planned::Full(shard) => Ok(Applied::Full(shard)),
+    }
+}
+
+/// Merges a full append region, unless another has done so. Nobody writes meanwhile, and all that was
+/// replayed is durable: there is nothing to pass and nothing to wait for.
+fn merge_full(store: &Store, shard: &Shard) -> Result<()> {
+    let _structural = shard.structural.lock();
+    if shard.load().active.try_reserve(1) {
+        shard.load().active.unreserve(1);
+        return Ok(());
+    }
+    shard.freeze()?;
+    shard.publish_merged(shard.merge_frozen(store.options.bloom, &|| ()), true)
 }
 
 /// The shard with this instance.

@@ -28,6 +28,8 @@ mod chosen {
 use super::explored as chosen;
 
 pub(crate) use chosen::*;
+/// Never explored: for replay, which works on one thread there.
+pub(crate) use crossbeam_channel as channel;
 /// Never explored: for what `crossbeam_epoch` runs when it collects, at any moment. Nothing from
 /// this module may be used while it is held.
 pub(crate) use parking_lot::Mutex as PlainMutex;

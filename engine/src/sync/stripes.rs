@@ -44,6 +44,11 @@ impl WordIndex {
         Self((key_hash(key) % WORDS as u64) as u32)
     }
 
+    /// Which of `count` parts of all stripes its stripe belongs to.
+    pub(crate) fn share(self, count: usize) -> usize {
+        self.stripe() % count
+    }
+
     fn stripe(self) -> usize {
         self.0 as usize % STRIPES
     }
