@@ -188,8 +188,8 @@ pub struct SplitCandidate {
     pub bytes: u64,
     /// Its entries, an estimate.
     pub entries: u64,
-    /// A key that halves its bytes.
-    pub key: Vec<u8>,
+    /// A key that halves its bytes; `None`: no key splits it.
+    pub key: Option<Vec<u8>>,
 }
 
 /// Who a data directory belongs to.

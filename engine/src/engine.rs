@@ -146,8 +146,9 @@ impl Engine {
         self.core.split_key(shard)
     }
 
-    /// The shards that have outgrown `shard_max_bytes` or `shard_max_entries`, each with a key to
-    /// split it at. Goes over the keys of those.
+    /// The shards that have outgrown `shard_max_bytes` or `shard_max_entries`, each with the key to
+    /// split it at, if there is one. One whose regions are being merged at the moment is left out: its
+    /// size is not known. Goes over the keys of those.
     pub fn split_candidates(&self) -> Vec<SplitCandidate> {
         self.core.split_candidates()
     }

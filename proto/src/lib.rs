@@ -5,11 +5,13 @@
 //! any release. The `.proto` files in this package are the source; nothing generated is kept in the
 //! repository, and no protoc is needed.
 
+pub mod backoff;
 pub mod check;
 pub mod convert;
 pub mod limits;
 pub mod status;
 
+pub use backoff::Backoff;
 pub use status::{ApiError, ErrorKind};
 
 /// The public API, package `vmemkv.v1`.

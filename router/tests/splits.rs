@@ -90,6 +90,7 @@ impl Cluster {
             incarnation: self.server.incarnation,
             cluster_id: self.server.cluster_id,
             generation: self.server.generation,
+            engine_state: "healthy".into(),
             split_candidates: candidates,
             ..Default::default()
         };

@@ -7,7 +7,6 @@
 //! cannot be stored gives nothing and takes away what it does not give; the lease goes on.
 
 mod assign;
-mod backoff;
 pub(crate) mod candidates;
 mod loads;
 mod nonce;
@@ -18,12 +17,12 @@ use std::time::Duration;
 
 use tonic::Code;
 use vmemkv_engine::Identity;
+use vmemkv_proto::Backoff;
 use vmemkv_proto::internal::v1::{
     AssignedShard, ConfirmShardsRequest, ConfirmedShard, HeartbeatRequest, RegisterRequest,
     RegisterResponse,
 };
 
-use self::backoff::Backoff;
 use self::loads::Loads;
 use self::nonce::NonceChain;
 use self::routers::{Failure, Routers};
@@ -36,10 +35,13 @@ use crate::service::node_admin::state_name;
 /// Bounds of the interval that a router may ask for.
 const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=60_000;
 
+/// The wait after a first failure.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+
 /// Registers and stays registered until it is dropped.
 pub(crate) async fn run(node: Arc<Node>) {
     let mut member = Member { routers: Routers::new(&node.config.routers), node };
-    let mut backoff = Backoff::new();
+    let mut backoff = Backoff::new(FIRST_WAIT);
     loop {
         match member.register().await {
             Ok(session) => {
@@ -53,7 +55,7 @@ pub(crate) async fn run(node: Arc<Node>) {
                 member.tell_waiting(&failure);
             }
         }
-        tokio::time::sleep(backoff.next()).await;
+        tokio::time::sleep(backoff.next(rand::random())).await;
     }
 }
 
@@ -155,7 +157,7 @@ impl Member {
     /// Confirms shards and sends heartbeats until a router says that this run is not known.
     async fn stay(&mut self, mut session: Session) -> Failure {
         let mut loads = Loads::default();
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::new(FIRST_WAIT);
         loop {
             let beat = match self.confirm(&session).await {
                 Ok(()) => self.heartbeat(&mut session, &mut loads).await,
@@ -178,7 +180,7 @@ impl Member {
                     tracing::warn!(%failure, "no router has renewed the lease");
                     // Everything is sent again: the router may be another one.
                     loads = Loads::default();
-                    tokio::time::sleep(backoff.next().min(session.heartbeat)).await;
+                    tokio::time::sleep(backoff.next(rand::random()).min(session.heartbeat)).await;
                 }
             }
         }

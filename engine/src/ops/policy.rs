@@ -36,11 +36,11 @@ impl Core {
         let due = |shard: &&Arc<Shard>| self.is_too_large(shard);
         let candidate = |shard: &Arc<Shard>| {
             let Size { bytes, entries } = size_of(shard);
-            let key = find_cut(shard)?.key;
-            Some(SplitCandidate { shard: shard.id, bytes, entries, key })
+            let key = find_cut(shard).map(|cut| cut.key);
+            SplitCandidate { shard: shard.id, bytes, entries, key }
         };
         let table = self.store.table.load_full();
-        table.shards().iter().filter(due).filter_map(candidate).collect()
+        table.shards().iter().filter(due).map(candidate).collect()
     }
 
     /// Whether a shard has outgrown the limits, and what is known of its size is its own.

@@ -13,6 +13,7 @@ use vmemkv_proto::internal::v1 as internal;
 use vmemkv_proto::limits::MAX_KEY_BYTES;
 
 use crate::clock::Clock;
+use crate::splits::Report;
 use crate::state::ClusterState;
 
 /// A node that has not been heard for this many heartbeats counts as down.
@@ -23,6 +24,10 @@ const LEAST_SILENCE: Duration = Duration::from_secs(1);
 const MAX_CANDIDATES: usize = 16;
 /// Loads are swept once there are this many more than shards.
 const SWEEP_ABOVE: usize = 1_000;
+
+/// States of an engine that takes what a split writes. Smaller shards are merged with less memory, so
+/// memory that is full is no reason to leave them large.
+const TAKE_SPLITS: [&str; 2] = ["healthy", "memory-full"];
 
 /// The load of a shard, as last reported.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -112,13 +117,22 @@ impl Monitor {
         self.inner.lock().nodes.get(&node_id).cloned()
     }
 
-    /// The shards above their size limit, by node, of nodes that have such.
-    pub(crate) fn candidates(&self) -> Vec<(u64, Vec<internal::SplitCandidate>)> {
-        let inner = self.inner.lock();
-        let ill = inner.nodes.iter().filter(|(_, seen)| !seen.candidates.is_empty());
-        let mut reported: Vec<_> = ill.map(|(id, seen)| (*id, seen.candidates.clone())).collect();
-        reported.sort_by_key(|(node_id, _)| *node_id);
-        reported
+    /// What nodes say of shards above their size limit, in the order of their ids.
+    pub(crate) fn reports(&self) -> Vec<Report> {
+        let mut reports: Vec<_> = {
+            let inner = self.inner.lock();
+            let ill = inner.nodes.iter().filter(|(_, seen)| !seen.candidates.is_empty());
+            let report = |(node_id, seen): (&u64, &Seen)| {
+                let can_split = TAKE_SPLITS.contains(&seen.engine_state.as_str());
+                Report { node_id: *node_id, can_split, candidates: seen.candidates.clone() }
+            };
+            ill.map(report).collect()
+        };
+        for report in &mut reports {
+            report.can_split &= !self.is_down(report.node_id);
+        }
+        reports.sort_by_key(|report| report.node_id);
+        reports
     }
 
     /// The load of a shard; zeros if nothing was reported.
@@ -183,6 +197,28 @@ mod tests {
         let heartbeat = internal::HeartbeatRequest { node_id: 1, ..Default::default() };
         monitor.heard(&heartbeat, &ClusterState::default());
         assert!(!monitor.is_down(1));
+    }
+
+    #[test]
+    fn only_a_node_that_is_heard_and_can_write_can_split() {
+        let clock = Arc::new(ManualClock::default());
+        let monitor = Monitor::new(clock.clone(), Duration::from_secs(1));
+        let can_split = |engine_state: &str| {
+            let heartbeat = internal::HeartbeatRequest {
+                node_id: 1,
+                engine_state: engine_state.to_owned(),
+                split_candidates: vec![internal::SplitCandidate::default()],
+                ..Default::default()
+            };
+            monitor.heard(&heartbeat, &ClusterState::default());
+            monitor.reports()[0].can_split
+        };
+        for engine_state in ["read-only", "disk-full", "", "of a later release"] {
+            assert!(!can_split(engine_state), "{engine_state}");
+        }
+        assert!(can_split("memory-full") && can_split("healthy"));
+        clock.advance(Duration::from_secs(6));
+        assert!(!monitor.reports()[0].can_split, "it is down");
     }
 
     #[test]

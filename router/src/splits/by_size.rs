@@ -1,7 +1,8 @@
 //! Which shards are split because of their size.
 //!
 //! Invariants: the owner says which of its shards are too large, and where it would cut them;
-//! at most one operation runs per node; a shard whose split failed, or that no key splits, is left
+//! at most one operation runs per node, and none is begun on one that is down, leaves the cluster or
+//! cannot write; a shard whose split failed, or that no key splits, is left
 //! alone for [`REST`] and an operator is told; what is remembered is about shards that exist.
 
 use std::collections::{HashMap, HashSet};
@@ -10,10 +11,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use vmemkv_proto::internal::v1::SplitCandidate;
 
-use crate::state::{ClusterState, check_begin};
+use crate::state::{ClusterState, NodeState, check_begin};
 
 /// How long a shard is left alone after a split that failed.
 const REST: Duration = Duration::from_secs(60);
+
+/// What a node has reported last.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Report {
+    pub(crate) node_id: u64,
+    /// It is heard, and its engine takes what a split writes.
+    pub(crate) can_split: bool,
+    /// Its shards above their size limit.
+    pub(crate) candidates: Vec<SplitCandidate>,
+}
 
 /// A split to begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,17 +41,16 @@ pub(super) struct BySize {
     begun: HashSet<u64>,
     /// Left alone until then.
     resting: HashMap<u64, Duration>,
-    /// No key splits them; their bytes.
+    /// As last reported, no key splits them; their bytes.
     without_key: HashMap<u64, u64>,
 }
 
 impl BySize {
     /// Chooses for each node the largest shard that can be split, if the node has nothing to do.
-    /// `reported` has the candidates of each node, as last reported.
     pub(super) fn choose(
         &mut self,
         state: &ClusterState,
-        reported: &[(u64, Vec<SplitCandidate>)],
+        reports: &[Report],
         now: Duration,
     ) -> Vec<Chosen> {
         self.sweep(state, now);
@@ -48,7 +58,9 @@ impl BySize {
         let busy: HashSet<u64> =
             active.flat_map(|operation| [operation.source, operation.target]).collect();
         let mut chosen = Vec::new();
-        for (node_id, candidates) in reported {
+        for Report { node_id, can_split, candidates } in reports {
+            let node = state.nodes.get(*node_id);
+            let is_up = node.is_some_and(|node| node.state == NodeState::Up);
             let mut largest: Option<(u64, Chosen)> = None;
             for candidate in candidates {
                 let found = self.consider(state, *node_id, candidate, now);
@@ -57,7 +69,7 @@ impl BySize {
                     largest = found.map(|found| (bytes, found)).or(largest);
                 }
             }
-            if !busy.contains(node_id) {
+            if is_up && *can_split && !busy.contains(node_id) {
                 chosen.extend(largest.map(|(_, found)| found));
             }
         }
@@ -80,7 +92,6 @@ impl BySize {
             self.without_key.insert(shard_id, bytes);
             return None;
         };
-        self.without_key.remove(&shard_id);
         // A shard whose split has begun and ended would be gone, had it ended well.
         if state.operations.holder(shard_id) == 0 && self.begun.remove(&shard_id) {
             self.resting.insert(shard_id, now + REST);
@@ -117,7 +128,8 @@ impl BySize {
         let exists = |shard_id: &u64| state.shards.get(*shard_id).is_some();
         self.begun.retain(exists);
         self.resting.retain(|shard_id, until| *until > now && exists(shard_id));
-        self.without_key.retain(|shard_id, _| exists(shard_id));
+        // Said anew by each report for which it is so.
+        self.without_key.clear();
     }
 }
 

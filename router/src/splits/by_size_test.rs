@@ -32,6 +32,10 @@ fn candidate(shard_id: u64, bytes: u64, key: &'static str) -> SplitCandidate {
     SplitCandidate { shard_id, epoch: 1, bytes, entries: 1, key }
 }
 
+fn report(node_id: u64, candidates: Vec<SplitCandidate>) -> Report {
+    Report { node_id, can_split: true, candidates }
+}
+
 fn ids(chosen: &[Chosen]) -> Vec<u64> {
     chosen.iter().map(|chosen| chosen.shard_id).collect()
 }
@@ -53,9 +57,9 @@ fn begin(state: &mut ClusterState, chosen: &Chosen) -> u64 {
 fn the_largest_of_each_node_is_chosen() {
     let mut policy = BySize::default();
     let reported = [
-        (1, vec![candidate(10, 5, "b"), candidate(11, 9, "d")]),
-        (2, vec![candidate(12, 1, "x")]),
-        (3, vec![]),
+        report(1, vec![candidate(10, 5, "b"), candidate(11, 9, "d")]),
+        report(2, vec![candidate(12, 1, "x")]),
+        report(3, vec![]),
     ];
     assert_eq!(ids(&policy.choose(&state(), &reported, S)), [11, 12]);
 }
@@ -71,14 +75,14 @@ fn what_the_map_does_not_bear_out_is_not_chosen() {
         candidate(10, 5, "x"),
         stale,
     ] {
-        assert_eq!(policy.choose(&state(), &[(1, vec![odd.clone()])], S), [], "{odd:?}");
+        assert_eq!(policy.choose(&state(), &[report(1, vec![odd.clone()])], S), [], "{odd:?}");
     }
 }
 
 #[test]
 fn a_node_splits_one_shard_at_a_time() {
     let (mut policy, mut state) = (BySize::default(), state());
-    let reported = [(1, vec![candidate(10, 5, "b"), candidate(11, 9, "d")])];
+    let reported = [report(1, vec![candidate(10, 5, "b"), candidate(11, 9, "d")])];
     let chosen = policy.choose(&state, &reported, S);
     let operation_id = begin(&mut state, &chosen[0]);
     policy.begun(11, true, S);
@@ -91,7 +95,7 @@ fn a_node_splits_one_shard_at_a_time() {
 #[test]
 fn a_shard_whose_split_failed_rests() {
     let (mut policy, mut state) = (BySize::default(), state());
-    let reported = [(2, vec![candidate(12, 5, "x")])];
+    let reported = [report(2, vec![candidate(12, 5, "x")])];
     let chosen = policy.choose(&state, &reported, S);
     let operation_id = begin(&mut state, &chosen[0]);
     policy.begun(12, true, S);
@@ -110,12 +114,39 @@ fn a_shard_whose_split_failed_rests() {
 #[test]
 fn a_shard_that_no_key_splits_is_reported_and_left_alone() {
     let (mut policy, state) = (BySize::default(), state());
-    let reported = [(2, vec![candidate(12, 77, "")])];
+    let reported = [report(2, vec![candidate(12, 77, "")])];
     for second in 1..100 {
         assert_eq!(policy.choose(&state, &reported, S * second), []);
     }
     assert_eq!(policy.note(12, S), "too large (77 bytes), and no key splits it");
     // Once it has a key, that is over.
-    assert_eq!(ids(&policy.choose(&state, &[(2, vec![candidate(12, 80, "x")])], S)), [12]);
+    assert_eq!(ids(&policy.choose(&state, &[report(2, vec![candidate(12, 80, "x")])], S)), [12]);
+    assert_eq!(policy.note(12, S), "");
+}
+
+#[test]
+fn a_node_that_cannot_split_is_left_alone() {
+    let candidates = || vec![candidate(12, 5, "x")];
+    let choose =
+        |state: &ClusterState, report: Report| BySize::default().choose(state, &[report], S).len();
+    assert_eq!(choose(&state(), report(2, candidates())), 1);
+    assert_eq!(choose(&state(), Report { can_split: false, ..report(2, candidates()) }), 0);
+    for node_state in
+        [NodeState::Draining, NodeState::Down, NodeState::Removing, NodeState::Removed]
+    {
+        let mut state = state();
+        let node = Node { state: node_state, ..Node::clone(state.nodes.get(2).unwrap()) };
+        state.nodes.put(node);
+        assert_eq!(choose(&state, report(2, candidates())), 0, "{node_state:?}");
+    }
+}
+
+#[test]
+fn a_note_goes_when_what_it_says_is_reported_no_more() {
+    let (mut policy, state) = (BySize::default(), state());
+    policy.choose(&state, &[report(2, vec![candidate(12, 77, "")])], S);
+    assert_ne!(policy.note(12, S), "");
+    // It has become smaller, or its regions are being merged.
+    policy.choose(&state, &[report(2, vec![])], S);
     assert_eq!(policy.note(12, S), "");
 }

@@ -1,48 +1,53 @@
-//! One split, from where it is to its end.
+//! One round of a split, from where it is.
 //!
 //! Invariants: each round begins from the committed state, so that it does not matter what an
-//! earlier round, an earlier run of this router or another router has done; the owner is asked as
-//! long as the operation runs and this router leads, with one backoff.
+//! earlier round, an earlier run of this router or another router has done; it ends in bounded time,
+//! whatever the owner does, and waits for nothing but calls: [`Schedule`](super::schedule::Schedule)
+//! says when the next begins.
 
 use vmemkv_proto::internal::v1::ExecSplitRequest;
 
-use super::backoff::Backoff;
 use super::servers::{Executed, Target};
 use super::{PATIENCE, Splits};
 use crate::state::{Action, ClusterState, Outcome};
 
-/// Drives an operation until it has ended or this router does not lead.
-pub(super) async fn drive(splits: Splits, operation_id: u64) {
-    let mut backoff = Backoff::new();
+/// How a round has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    /// And the operation with it.
+    Ended,
+    /// In vain: another one is needed, after a while.
+    Failed,
+}
+
+/// Asks the owner once, and agrees on what it says.
+pub(super) async fn round(splits: Splits, operation_id: u64) -> Round {
     let raft = &splits.inner.raft;
-    while raft.leads() {
-        let order = raft.state().read(|state| order(state, operation_id));
-        let (address, order) = match order {
-            Next::Exec(address, order) => (address, order),
-            Next::Ended => return,
-            Next::Stuck(reason) => {
-                tracing::error!(operation_id, reason, "an operation cannot go on");
-                splits.note_wait(operation_id, reason);
-                backoff.wait().await;
-                continue;
+    let order = raft.state().read(|state| order(state, operation_id));
+    let (address, order) = match order {
+        Next::Exec(address, order) => (address, order),
+        Next::Ended => return Round::Ended,
+        Next::Stuck(reason) => {
+            tracing::error!(operation_id, reason, "an operation cannot go on");
+            splits.note_wait(operation_id, reason);
+            return Round::Failed;
+        }
+    };
+    splits.note_try(operation_id);
+    let attempt = order.attempt;
+    let reason = match splits.inner.servers.exec_split(&address, order).await {
+        Ok(executed) => match splits.end(operation_id, attempt, executed).await {
+            Ok(map_version) => {
+                splits.inner.servers.map_changed(&address, map_version).await;
+                return Round::Ended;
             }
-        };
-        splits.note_try(operation_id);
-        let attempt = order.attempt;
-        let reason = match splits.inner.servers.exec_split(&address, order).await {
-            Ok(executed) => match splits.end(operation_id, attempt, executed).await {
-                Ok(map_version) => {
-                    splits.inner.servers.map_changed(&address, map_version).await;
-                    return;
-                }
-                Err(reason) => reason,
-            },
             Err(reason) => reason,
-        };
-        tracing::debug!(operation_id, reason, "a split waits");
-        splits.note_wait(operation_id, reason);
-        backoff.wait().await;
-    }
+        },
+        Err(reason) => reason,
+    };
+    tracing::debug!(operation_id, reason, "a split waits");
+    splits.note_wait(operation_id, reason);
+    Round::Failed
 }
 
 /// What to do next about an operation.

@@ -3,13 +3,12 @@
 //!
 //! Invariants: the state machine decides and the owner's log decides what it decides; nothing here
 //! is needed to go on after a restart. An abort is proposed only after the owner has said that it
-//! durably refused (M11). At most [`MAX_RUNNING`] operations are driven at a time, each by one task;
-//! the others wait.
+//! durably refused (M11). Of many operations, [`Schedule`] says which are worked at.
 
-mod backoff;
 mod by_size;
 mod drive;
 mod progress;
+mod schedule;
 mod servers;
 
 use std::collections::HashMap;
@@ -23,7 +22,10 @@ use tokio::task::JoinSet;
 use vmemkv_proto::{ApiError, ErrorKind};
 
 use self::by_size::BySize;
+pub(crate) use self::by_size::Report;
+use self::drive::Round;
 pub(crate) use self::progress::Progress;
+use self::schedule::Schedule;
 use self::servers::{Servers, Target};
 use crate::clock::Clock;
 use crate::monitor::Monitor;
@@ -31,8 +33,6 @@ use crate::raft::RaftNode;
 use crate::service::{outcome_or_error, refused};
 use crate::state::{Action, Begin, Operation, Outcome, check_begin, check_free};
 
-/// The most operations that are driven at a time.
-const MAX_RUNNING: usize = 32;
 /// How often the state is looked at, if nobody wakes the driver.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long a proposal or a confirmed read may take.
@@ -79,43 +79,59 @@ impl Splits {
 
     /// Drives operations until it is dropped.
     pub(crate) async fn run(self) {
+        let clock = &self.inner.clock;
         let mut tasks = JoinSet::new();
-        let mut running: HashMap<tokio::task::Id, u64> = HashMap::new();
+        let mut working: HashMap<tokio::task::Id, u64> = HashMap::new();
+        let mut schedule = Schedule::default();
         loop {
+            let sleep = schedule.next_due(clock.now()).unwrap_or(LOOK_EVERY).min(LOOK_EVERY);
             tokio::select! {
                 () = self.inner.wake.notified() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(sleep) => {}
                 Some(ended) = tasks.join_next_with_id() => {
-                    let id = match ended {
-                        Ok((id, ())) => id,
+                    let (id, round) = match ended {
+                        Ok((id, round)) => (id, round),
                         Err(error) => {
                             tracing::error!(%error, "the driver of an operation failed");
-                            error.id()
+                            (error.id(), Round::Failed)
                         }
                     };
-                    if let Some(operation_id) = running.remove(&id) {
-                        self.inner.progress.lock().remove(&operation_id);
+                    let Some(operation_id) = working.remove(&id) else { continue };
+                    match round {
+                        Round::Ended => {
+                            schedule.ended(operation_id);
+                            self.inner.progress.lock().remove(&operation_id);
+                        }
+                        Round::Failed => {
+                            schedule.failed(operation_id, clock.now(), rand::random());
+                        }
                     }
                 }
             }
-            if !self.inner.raft.leads() {
-                continue;
-            }
-            if self.inner.automatic {
+            let leads = self.inner.raft.leads();
+            if leads && self.inner.automatic {
                 self.begin_by_size().await;
             }
-            let active: Vec<u64> =
-                self.inner.raft.state().read(|state| state.operations.active().collect());
-            for operation_id in active {
-                if running.len() >= MAX_RUNNING {
-                    break;
-                }
-                if !running.values().any(|known| *known == operation_id) {
-                    let driven = drive::drive(self.clone(), operation_id);
-                    running.insert(tasks.spawn(driven).id(), operation_id);
-                }
+            // Without the lead nothing runs here: what is known of it is forgotten.
+            let active = if leads { self.active() } else { Vec::new() };
+            let (begun, gone) = schedule.begin(&active, clock.now());
+            {
+                let mut progress = self.inner.progress.lock();
+                progress.retain(|operation_id, _| !gone.contains(operation_id));
+            }
+            for operation_id in begun {
+                let round = drive::round(self.clone(), operation_id);
+                working.insert(tasks.spawn(round).id(), operation_id);
             }
         }
+    }
+
+    /// The operations that run, with the nodes that have to do something for them.
+    fn active(&self) -> Vec<(u64, u64)> {
+        self.inner.raft.state().read(|state| {
+            let known = state.operations.active().filter_map(|id| state.operations.get(id));
+            known.map(|operation| (operation.operation_id, operation.source)).collect()
+        })
     }
 
     /// Begins to split a shard at a key, or at one that its owner proposes; the operation.
@@ -156,9 +172,8 @@ impl Splits {
     /// Begins what [`BySize`] chooses.
     async fn begin_by_size(&self) {
         let Inner { raft, monitor, clock, by_size, .. } = &*self.inner;
-        let reported = monitor.candidates();
-        let chosen =
-            raft.state().read(|state| by_size.lock().choose(state, &reported, clock.now()));
+        let reports = monitor.reports();
+        let chosen = raft.state().read(|state| by_size.lock().choose(state, &reports, clock.now()));
         for by_size::Chosen { shard_id, epoch, key } in chosen {
             let begun = self.propose_begin(shard_id, epoch, key).await;
             by_size.lock().begun(shard_id, begun.is_ok(), clock.now());
