@@ -1,7 +1,8 @@
 //! The handle: what callers may do, and nothing of how.
 //!
-//! Invariant: everything acknowledged is durable; closing is dropping, only slower to open again
-//! than [`Engine::close`].
+//! Invariants: everything acknowledged is durable; closing is dropping, only slower to open again
+//! than [`Engine::close`]; when either has returned, no thread of the engine is left and the directory
+//! is free (a drop in a callback of the log frees it after the callback).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::jobs::pace::{POLITE, Pace};
 use crate::options::Options;
 use crate::recovery;
 use crate::stats::Stats;
+use crate::sync::primitives::thread;
 use crate::types::{KeyRange, Lsn, Revision, ShardId};
 use crate::value_log::install_bus_error_handler;
 
@@ -81,7 +83,15 @@ impl Engine {
     }
 
     /// Makes a checkpoint and closes. Dropping instead is as safe; only the next open replays.
+    ///
+    /// # Errors
+    /// `Unavailable` in a callback, which must not wait for the log: the engine is dropped.
     pub fn close(mut self) -> Result<()> {
+        if self.core.wal.is_flusher() {
+            let what = "closing waits for the log, so a callback cannot: the engine was dropped, \
+                        without a checkpoint";
+            return Err(Error::new(ErrorKind::Unavailable, what));
+        }
         self.scheduler.stop();
         self.core.checkpoint().map(drop)
     }
@@ -338,5 +348,29 @@ impl Engine {
     /// Statistics.
     pub fn stats(&self) -> Stats {
         self.core.stats()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if !self.core.wal.is_flusher() {
+            self.scheduler.stop();
+            // Joins the flusher, so that no callback has the core when it goes, and with it the
+            // lock of the directory. A failure is told when the log is dropped.
+            let _ = self.core.wal.close();
+            return;
+        }
+        // In a callback: jobs may wait for the log, which waits for us. Another thread waits for
+        // the flusher's end, and so for the callback's, before it lets go of the last of it.
+        let scheduler = self.scheduler.take();
+        let core = Arc::clone(&self.core);
+        let closing = thread::Builder::new().name("vmemkv-close".into());
+        let closing = closing.spawn(move || {
+            drop(scheduler);
+            let _ = core.wal.close();
+        });
+        if let Err(error) = closing {
+            tracing::error!(%error, "no thread to close the engine: its directory may stay locked");
+        }
     }
 }

@@ -29,6 +29,7 @@ pub use read::{Change, ChangeKind, Changes};
 pub use waiters::ChangesWait;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::sync::primitives::Mutex;
 use crate::types::{InstanceId, Revision};
@@ -39,7 +40,7 @@ use waiters::Waiters;
 #[derive(Default)]
 pub(crate) struct Feed {
     index: Mutex<FeedIndex>,
-    waiters: Mutex<Waiters>,
+    waiters: Arc<Mutex<Waiters>>,
     /// The shards at the open, with the revision that recovery gave each: durable, and never
     /// handed out again.
     opened: BTreeMap<InstanceId, Revision>,

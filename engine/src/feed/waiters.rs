@@ -1,14 +1,15 @@
 //! Who waits for a range to change: callbacks, called when a later change is durable.
 //!
 //! Invariants: at most [`MAX_WAITERS`]; each is called once, or cancelled and not called any more;
-//! none is called under a lock. While there are any, one callback waits for the log: it looks at
+//! none is called under a lock, and one that panics harms no other. While there are any, one callback waits for the log: it looks at
 //! every shard's last revision, which costs no I/O, so it may run on the flusher's thread. A
 //! waiter may be called for nothing (its range may be a part of its shard), never missed: a
 //! writer reserves its LSN, sets `last_change` and only then publishes what the flusher writes.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::core::Core;
@@ -42,16 +43,15 @@ struct Waiter {
 /// A wait for a change; dropping it cancels it.
 #[must_use = "dropping it cancels the wait"]
 pub struct ChangesWait {
-    core: Weak<Core>,
+    // Not the engine: who drops a wait must never be the one who ends it.
+    waiters: Arc<Mutex<Waiters>>,
     number: u64,
 }
 
 impl Drop for ChangesWait {
     fn drop(&mut self) {
-        if let Some(core) = self.core.upgrade() {
-            let cancelled = core.feed.waiters.lock().waiting.remove(&self.number);
-            drop(cancelled);
-        }
+        let cancelled = self.waiters.lock().waiting.remove(&self.number);
+        drop(cancelled);
     }
 }
 
@@ -77,7 +77,7 @@ impl Core {
             number
         };
         self.serve_waiters(Some(number));
-        Ok(ChangesWait { core: Arc::downgrade(self), number })
+        Ok(ChangesWait { waiters: Arc::clone(&self.feed.waiters), number })
     }
 
     /// See [`Engine::wait_changes`](crate::Engine::wait_changes).
@@ -120,28 +120,34 @@ impl Core {
                 waiters.armed |= arm;
                 (due, arm)
             };
-            due.into_iter().for_each(|done| done(Ok(())));
+            due.into_iter().for_each(|done| call(done, Ok(())));
             if arm {
-                self.arm_waiters(durable);
-            }
-            // Whoever armed it may have done so with what became durable meanwhile.
-            if self.wal.durable_lsn() == durable {
+                match self.arm_waiters(durable) {
+                    None => return,
+                    Some(Ok(())) => self.feed.waiters.lock().armed = false,
+                    Some(Err(error)) => return self.fail_waiters(&error),
+                }
+            } else if self.wal.durable_lsn() == durable {
+                // Whoever armed it may have done so with what became durable meanwhile.
                 return;
             }
         }
     }
 
-    fn arm_waiters(self: &Arc<Self>, durable: Lsn) {
+    /// Has the log call once more than this is durable; or the outcome, if it is known.
+    fn arm_waiters(self: &Arc<Self>, durable: Lsn) -> Option<Result<()>> {
         let core = Arc::downgrade(self);
         let served = move |outcome| {
             let Some(core) = core.upgrade() else { return };
-            core.feed.waiters.lock().armed = false;
             match outcome {
-                Ok(()) => core.serve_waiters(None),
+                Ok(()) => {
+                    core.feed.waiters.lock().armed = false;
+                    core.serve_waiters(None);
+                }
                 Err(error) => core.fail_waiters(&error),
             }
         };
-        self.wal.on_durable_beyond(durable, Box::new(served));
+        self.wal.on_durable_beyond(durable, Box::new(served))
     }
 
     fn is_due(&self, waiter: &mut Waiter, durable: Lsn) -> bool {
@@ -158,8 +164,19 @@ impl Core {
     }
 
     fn fail_waiters(&self, error: &Error) {
-        let all = self.feed.waiters.lock().take_due(None, |_| true);
-        all.into_iter().for_each(|done| done(Err(error.clone())));
+        let all = {
+            let mut waiters = self.feed.waiters.lock();
+            waiters.armed = false;
+            waiters.take_due(None, |_| true)
+        };
+        all.into_iter().for_each(|done| call(done, Err(error.clone())));
+    }
+}
+
+/// A callback that panics is its owner's affair: others wait to be called.
+fn call(done: Done, outcome: Result<()>) {
+    if catch_unwind(AssertUnwindSafe(|| done(outcome))).is_err() {
+        tracing::error!("a callback for changes panicked");
     }
 }
 

@@ -51,6 +51,11 @@ impl Scheduler {
         Ok(scheduler)
     }
 
+    /// The threads, for somebody else to stop.
+    pub(crate) fn take(&mut self) -> Self {
+        Self { core: Arc::clone(&self.core), threads: std::mem::take(&mut self.threads) }
+    }
+
     /// Ends the threads after the jobs that they are at.
     pub(crate) fn stop(&mut self) {
         self.core.requests.close();

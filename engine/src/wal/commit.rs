@@ -113,18 +113,27 @@ impl Commit {
     }
 
     pub(super) fn on_durable(&self, lsn: u64, callback: Callback) {
-        let outcome = {
-            let mut state = self.state.lock();
-            if self.durable() >= lsn {
-                Ok(())
-            } else if let Some(error) = state.failure() {
-                Err(error)
-            } else {
-                state.callbacks.push(Pending { lsn, callback });
-                return;
-            }
-        };
-        callback(outcome);
+        if let Err((outcome, callback)) = self.register(lsn, callback) {
+            callback(outcome);
+        }
+    }
+
+    /// Has the flusher call `callback`; or gives it back, not called, with the outcome if that is
+    /// known.
+    pub(super) fn register(
+        &self,
+        lsn: u64,
+        callback: Callback,
+    ) -> std::result::Result<(), (Result<()>, Callback)> {
+        let mut state = self.state.lock();
+        if self.durable() >= lsn {
+            return Err((Ok(()), callback));
+        }
+        if let Some(error) = state.failure() {
+            return Err((Err(error), callback));
+        }
+        state.callbacks.push(Pending { lsn, callback });
+        Ok(())
     }
 
     /// Everything below `lsn` is durable. `false`, and nothing changes, if the log was poisoned.

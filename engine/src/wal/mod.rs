@@ -204,9 +204,17 @@ impl Wal {
         }
     }
 
-    /// The same once more than `lsn` is durable, whether or not anybody has reserved more yet.
-    pub(crate) fn on_durable_beyond(&self, lsn: Lsn, callback: Callback) {
-        self.shared.commit.on_durable(lsn.0.saturating_add(1), callback);
+    /// The same once more than `lsn` is durable, whether or not anybody has reserved more yet; but
+    /// when the answer is known, it is given here, and nobody is called.
+    pub(crate) fn on_durable_beyond(&self, lsn: Lsn, callback: Callback) -> Option<Result<()>> {
+        let registered = self.shared.commit.register(lsn.0.saturating_add(1), callback);
+        registered.err().map(|(outcome, _)| outcome)
+    }
+
+    /// Whether the flusher is who asks: in a callback.
+    pub(crate) fn is_flusher(&self) -> bool {
+        let thread = self.thread.lock();
+        thread.as_ref().is_some_and(|flusher| flusher.thread().id() == thread::current().id())
     }
 
     /// Everything below is durable.

@@ -10,6 +10,7 @@
 mod support;
 
 mod durable;
+mod ending;
 mod follow;
 mod model;
 mod recycled;
