@@ -151,14 +151,14 @@ impl Engine {
     }
 
     /// A key that halves a shard's bytes, strictly inside its range; `None` when there is none (a
-    /// shard of one key). Goes over the shard's keys.
+    /// shard of one key). Looks at samples of a large shard.
     pub fn split_key(&self, shard: ShardId) -> Result<Option<Vec<u8>>> {
         self.core.split_key(shard)
     }
 
     /// The shards that have outgrown `shard_max_bytes` or `shard_max_entries`, each with the key to
     /// split it at, if there is one. One whose regions are being merged at the moment is left out: its
-    /// size is not known. Goes over the keys of those.
+    /// size is not known. Looks at samples of large ones.
     pub fn split_candidates(&self) -> Vec<SplitCandidate> {
         self.core.split_candidates()
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::api::OperationOutcome;
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{RevisionCounter, Shard, ShardTable, SortedRegion};
-use crate::store::{Planned, Store, slot_bytes};
+use crate::store::{Planned, Store, region_bytes};
 use crate::sync::primitives::thread;
 use crate::table_state::TableState;
 use crate::types::{InstanceId, KeyRange, Revision};
@@ -185,14 +185,7 @@ fn find(table: &ShardTable, instance: InstanceId) -> Option<Arc<Shard>> {
 /// Gives a shard that nobody sees yet a sorted region of its own; the bytes that it points to.
 fn settle(store: &Store, shard: &Shard) -> Result<u64> {
     let merged = shard.merge_frozen(store.options.bloom, &|| ());
-    let mut bytes = 0;
-    let mut entries = merged.cursor();
-    entries.seek_first();
-    while let Some(cell) = entries.cell() {
-        bytes += slot_bytes(cell.load().decode());
-        entries.next();
-    }
-    drop(entries);
+    let bytes = region_bytes(&merged);
     // It has no file yet.
     shard.publish_merged(merged, true)?;
     Ok(bytes)
@@ -227,7 +220,8 @@ fn replay_merge(store: &Store, merge: &Merge, state: &mut TableState) -> Result<
         left.merge_with(&right, merge.merged, merge.epoch, bloom).map_err(is_damage)?;
     merged.revision = RevisionCounter::unite(&left.revision, &right.revision);
     merged.revision.raise(merge.revision);
-    // Its bytes are both shards' already: some are in the active region.
+    // Not counted as it settles: some of it is in the active region.
+    merged.count_live(left.counted_live().wrapping_add(right.counted_live()), 0);
     settle(store, &merged)?;
     let gone = [left.instance, right.instance];
     let table = table.replace(&gone, [Arc::new(merged)]).map_err(is_damage)?;

@@ -15,7 +15,7 @@ use arc_swap::Guard as Guarded;
 use crossbeam_epoch::Guard;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::{Bundle, Entry, Shard, ShardTable, Slot, key_hash};
+use crate::index::{Bundle, Entry, Shard, ShardTable, Slot, SortedRegion, key_hash};
 use crate::options::{MAX_INLINE_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES, Options};
 use crate::stats::Counters;
 use crate::value_log::{Access, Allocation, Location, ValueLog};
@@ -262,6 +262,17 @@ pub(crate) fn slot_bytes(slot: Slot) -> u64 {
         Slot::Value(at) => Location(at).allocated(),
         _ => 0,
     }
+}
+
+/// Bytes of the value log that the entries of a region point to.
+pub(crate) fn region_bytes(region: &SortedRegion) -> u64 {
+    let (mut bytes, mut entries) = (0, region.cursor());
+    entries.seek_first();
+    while let Some(cell) = entries.cell() {
+        bytes += slot_bytes(cell.load().decode());
+        entries.next();
+    }
+    bytes
 }
 
 /// What became of a copy.

@@ -290,6 +290,46 @@ fn the_split_key_halves_the_bytes() {
     });
 }
 
+/// Of a large shard samples are looked at: the halves are about even all the same, whatever is where.
+#[test]
+fn a_large_shard_is_halved_by_samples() {
+    const KEYS: usize = 100_000;
+    watchdog("samples", 200, || {
+        // The last tenth holds most of the bytes.
+        let value = |n: usize| vec![7; if n < KEYS / 10 * 9 { 1 } else { 100 }];
+        let size = |n: usize| if n < KEYS / 10 * 9 { 22 } else { 150 };
+        let key = |n: usize| format!("{n:06}").into_bytes();
+        let bench = Bench::new(Options { append_capacity: 1 << 17, ..small() });
+        let engine = &bench.engine;
+        for half in 0..2 {
+            // Half of the keys are in the sorted region, half in the append region.
+            for n in (0..KEYS).filter(|n| n % 2 == half) {
+                support::put(engine, &key(n), &value(n));
+            }
+            if half == 0 {
+                engine.reorganize(None).unwrap();
+            }
+        }
+        let total: usize = (0..KEYS).map(size).sum();
+        for sorted in [false, true] {
+            if sorted {
+                engine.reorganize(None).unwrap();
+            }
+            let at = engine.split_key(ShardId(1)).unwrap().unwrap();
+            let below: usize = (0..KEYS).filter(|n| key(*n) < at).map(size).sum();
+            let percent = below * 100 / total;
+            assert!((47..=53).contains(&percent), "{percent} % before {}", at.escape_ascii());
+        }
+        let at = engine.split_key(ShardId(1)).unwrap().unwrap();
+        engine.split_shard(&split(0, 1, &at, [2, 3], 2)).unwrap();
+        // Each half is cut within its own range while both share their regions.
+        for (shard, range) in [(2, KeyRange::new("", at.clone())), (3, KeyRange::new(at, ""))] {
+            let at = engine.split_key(ShardId(shard)).unwrap().unwrap();
+            assert!(range.contains(&at) && at > range.start, "{shard}: {}", at.escape_ascii());
+        }
+    });
+}
+
 /// Seed 002: instances and T1 files of shards that are gone do not pile up.
 #[test]
 fn shards_that_are_gone_leave_no_files() {

@@ -357,3 +357,42 @@ fn large_values_trigger_checkpoints() {
         });
     });
 }
+
+/// What a shard says it holds is what its index points to, whatever came between.
+#[test]
+fn live_bytes_are_right_after_splits_and_merges_under_load() {
+    let seed = seed("live_bytes");
+    watchdog("live bytes", 200, || {
+        for round in 0..4 {
+            let bench = Bench::new(small());
+            let engine = &bench.engine;
+            let next_id = AtomicU64::new(100);
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                for thread in 0..3 {
+                    let (stop, mut random) =
+                        (&stop, StdRng::seed_from_u64(seed ^ round << 8 ^ thread));
+                    scope.spawn(move || {
+                        while !stop.load(Ordering::Relaxed) {
+                            let key = key(random.random_range(0..KEYS));
+                            if random.random_bool(0.2) {
+                                engine.delete(&key, &Condition::None).unwrap();
+                            } else {
+                                let value = vec![1; random.random_range(0..2000)];
+                                support::put(engine, &key, &value);
+                            }
+                        }
+                    });
+                }
+                let _stop = StopOnDrop(&stop);
+                let mut random = StdRng::seed_from_u64(seed ^ round << 8 ^ 99);
+                for _ in 0..40 {
+                    change_some_shard(engine, &mut random, &next_id);
+                }
+            });
+            // Every shard gets regions of its own.
+            engine.reorganize(None).unwrap();
+            assert_eq!(engine.recount_live(), Vec::<String>::new(), "round {round}");
+        }
+    });
+}

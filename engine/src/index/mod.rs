@@ -73,6 +73,7 @@ mod shard_table_test;
 #[cfg(test)]
 mod test_keys;
 
+pub(crate) use append_region::AppendRegion;
 pub(crate) use bundle::Bundle;
 pub(crate) use chain::join_chain;
 pub(crate) use entry::{Entry, Slot};
@@ -81,7 +82,7 @@ pub(crate) use range_iter::RangeIter;
 pub(crate) use revision_counter::RevisionCounter;
 pub(crate) use shard::Shard;
 pub(crate) use shard_table::ShardTable;
-pub(crate) use sorted_region::SortedRegion;
+pub(crate) use sorted_region::{SortedCursor, SortedRegion};
 
 /// The hash of a key that regions and filters use. Compute it once per operation.
 #[inline]

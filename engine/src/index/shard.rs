@@ -42,9 +42,14 @@ pub(crate) struct Shard {
     pub(crate) revision: RevisionCounter,
     /// When this copy was made here, or read from the disk.
     pub(crate) made: Instant,
-    /// Bytes that its entries point to. Relaxed: an estimate for triggers; wraps below zero for a
-    /// moment at most.
+    /// Bytes that its entries point to: right while nobody writes, once no [guess](Self::guess) is in
+    /// it. Relaxed: an estimate for triggers; may wrap below zero meanwhile.
     live_bytes: AtomicU64,
+    /// What of `live_bytes` is only guessed: a part of a split does not know what it was given before
+    /// its first merge. Touched under `structural`, so relaxed.
+    guess: AtomicU64,
+    /// Whether there is a guess. As `guess`.
+    guessed: AtomicBool,
     /// No split before it holds more than this. Relaxed: only triggers look at them.
     pub(crate) quiet_bytes: AtomicU64,
     /// The same for entries.
@@ -103,6 +108,8 @@ impl Shard {
             revision,
             made: Instant::now(),
             live_bytes: AtomicU64::new(0),
+            guess: AtomicU64::new(0),
+            guessed: AtomicBool::new(false),
             quiet_bytes: AtomicU64::new(0),
             quiet_entries: AtomicU64::new(0),
             retired: AtomicBool::new(false),
@@ -121,6 +128,32 @@ impl Shard {
     /// An entry stops pointing to `less` bytes and begins to point to `more`.
     pub(crate) fn count_live(&self, more: u64, less: u64) {
         self.live_bytes.fetch_add(more.wrapping_sub(less), Ordering::Relaxed);
+    }
+
+    /// The sum of all counts, which wraps below zero while a guess is too low.
+    pub(crate) fn counted_live(&self) -> u64 {
+        self.live_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts a guess of what the frozen and sorted regions point to, within the shard's range.
+    /// Nobody else has the shard yet.
+    pub(crate) fn guess_live(&self, bytes: u64) {
+        self.count_live(bytes, 0);
+        self.guess.store(bytes, Ordering::Relaxed);
+        self.guessed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there is a guess. The caller holds `structural`.
+    pub(crate) fn has_guess(&self) -> bool {
+        self.guessed.load(Ordering::Relaxed)
+    }
+
+    /// Puts the truth in the place of the guess: what the first merged region pointed to before it
+    /// was published. What writers have changed since the split they have counted. The caller holds
+    /// `structural`.
+    pub(crate) fn know_live(&self, bytes: u64) {
+        self.count_live(bytes, self.guess.load(Ordering::Relaxed));
+        self.guessed.store(false, Ordering::Relaxed);
     }
 
     /// Other shards have taken its place. The caller holds `structural`.
@@ -309,9 +342,7 @@ impl Shard {
         let range = KeyRange::new(self.range.start.clone(), right.range.end.clone());
         // Its own when the counters unite.
         let revision = RevisionCounter::new(Revision(0));
-        let merged = Self::with(id, epoch, range, bundle, revision, self.append_capacity);
-        merged.count_live(self.live_bytes() + right.live_bytes(), 0);
-        Ok(merged)
+        Ok(Self::with(id, epoch, range, bundle, revision, self.append_capacity))
     }
 
     /// Marks the shard as changed: a checkpoint that had frozen it failed.

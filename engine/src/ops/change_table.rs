@@ -15,6 +15,7 @@ use crate::api::OperationOutcome;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::index::{Shard, ShardTable};
+use crate::store::region_bytes;
 use crate::table_state::{TableState, cut_reason};
 use crate::types::{Lsn, ShardId};
 use crate::wal::{Body, Record, RequestId};
@@ -81,7 +82,12 @@ impl Core {
         // At or above the end of the log at the freeze: see the invariants.
         self.wal.wait(self.wal.appended_lsn())?;
         let merging = self.memory.begin_merge(shard.load().merge_bytes());
-        shard.publish_merged(shard.merge_frozen(self.store.options.bloom, &|| ()), true)?;
+        let merged = shard.merge_frozen(self.store.options.bloom, &|| ());
+        let live_bytes = shard.has_guess().then(|| region_bytes(&merged));
+        shard.publish_merged(merged, true)?;
+        if let Some(live_bytes) = live_bytes {
+            shard.know_live(live_bytes);
+        }
         self.recount_memory();
         drop(merging);
         Ok(())

@@ -93,11 +93,16 @@ impl Core {
         })?;
         // Nobody merges its regions before the pass.
         let busy = merged.structural.lock();
+        let live_of_both = || left.counted_live().wrapping_add(right.counted_live());
+        let live_before = live_of_both();
+        merged.count_live(live_before, 0);
         // 2.
         let swapped = Instant::now();
         self.store.table.store(Arc::new(new_table));
         // 3.
         self.stripes.pass();
+        // What stragglers have changed since.
+        merged.count_live(live_of_both(), live_before);
         left.retire();
         right.retire();
         let pause_us = swapped.elapsed().as_micros() as u64;

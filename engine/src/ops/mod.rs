@@ -17,6 +17,7 @@ mod reorganize;
 mod reorganize_test;
 mod scan;
 mod split;
+mod split_key;
 mod write;
 mod write_batch;
 

@@ -9,19 +9,13 @@ use std::sync::atomic::Ordering;
 use crate::api::SplitCandidate;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::index::{RangeIter, Shard, Slot};
+use crate::index::Shard;
 use crate::jobs::sharding::{self, Size};
 use crate::ops::merge::MergePlan;
 use crate::ops::split::SplitPlan;
+use crate::ops::split_key::find_cut;
 use crate::options::Sharding;
-use crate::store::slot_bytes;
 use crate::types::ShardId;
-
-/// A key to split at, and about how many bytes lie before it.
-struct Cut {
-    key: Vec<u8>,
-    bytes_before: u64,
-}
 
 impl Core {
     /// See [`Engine::split_key`](crate::Engine::split_key).
@@ -137,56 +131,4 @@ fn hides_deletes(shard: &Shard) -> bool {
     let bundle = shard.load();
     let deletes = bundle.active.tombstones() as u64;
     deletes > 0 && deletes * 2 >= size_of(shard).entries
-}
-
-/// What an entry counts for when bytes are halved: what it points to, and its place in the index,
-/// so that keys without values are halved too.
-fn weight(key: &[u8], slot: Slot) -> u64 {
-    match slot {
-        Slot::Tombstone => 0,
-        slot => slot_bytes(slot) + key.len() as u64 + 16,
-    }
-}
-
-/// The key that halves a shard; `None` if it has less than two.
-fn find_cut(shard: &Shard) -> Option<Cut> {
-    let bundle = shard.load();
-    let walk = |visit: &mut dyn FnMut(&[u8], Slot) -> bool| {
-        let mut entries = RangeIter::new(&bundle, shard.range.clone(), false);
-        while let Some(item) = entries.next() {
-            let slot = item.entry.decode();
-            if !matches!(slot, Slot::Tombstone) && !visit(item.key, slot) {
-                break;
-            }
-        }
-    };
-    let mut total = 0;
-    walk(&mut |key, slot| {
-        total += weight(key, slot);
-        true
-    });
-    let (mut weight_before, mut bytes_before) = (0, 0);
-    let mut last: Vec<u8> = Vec::new();
-    let mut cut = None;
-    walk(&mut |key, slot| {
-        if !last.is_empty() {
-            // Kept up to the last key: a huge one at the end is cut off.
-            cut = Some(Cut { key: separator(&last, key), bytes_before });
-        }
-        if cut.is_some() && 2 * weight_before >= total {
-            return false;
-        }
-        weight_before += weight(key, slot);
-        bytes_before += slot_bytes(slot);
-        last.clear();
-        last.extend_from_slice(key);
-        true
-    });
-    cut
-}
-
-/// The shortest key that is above `before` and not above `key`.
-fn separator(before: &[u8], key: &[u8]) -> Vec<u8> {
-    let common = before.iter().zip(key).take_while(|(a, b)| a == b).count();
-    key[..key.len().min(common + 1)].to_vec()
 }

@@ -18,13 +18,13 @@ use std::time::Instant;
 use crate::api::{OperationOutcome, SplitShard};
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::index::{RangeIter, RevisionCounter, Shard, ShardTable};
+use crate::index::{RevisionCounter, Shard, ShardTable};
 use crate::ops::change_table::{check_epoch, check_new};
+use crate::ops::split_key::bytes_below;
 use crate::options::MAX_KEY_BYTES;
 use crate::stats::Counters;
-use crate::store::slot_bytes;
 use crate::table_state::TableState;
-use crate::types::{InstanceId, KeyRange, Lsn, Revision, ShardId};
+use crate::types::{InstanceId, Lsn, Revision, ShardId};
 use crate::wal::{Body, Record, RequestId, Split};
 
 /// A split as the operation needs it.
@@ -86,11 +86,11 @@ impl Core {
         let left = (left, state.next_instance);
         let right = (right, InstanceId(left.1.0 + 1));
         let (left_shard, right_shard) = parent.split(plan.key, left, right, epoch)?;
-        // Looked at once: writers change it meanwhile.
+        // Looked at once: writers change it meanwhile. The merge of each part counts anew.
         let live_bytes = parent.live_bytes();
         let left_bytes = plan.left_bytes.min(live_bytes);
-        left_shard.count_live(left_bytes, 0);
-        right_shard.count_live(live_bytes - left_bytes, 0);
+        left_shard.guess_live(left_bytes);
+        right_shard.guess_live(live_bytes - left_bytes);
         let children = [Arc::new(left_shard), Arc::new(right_shard)];
         let record = |revision| {
             let (operation, key) = (plan.operation, plan.key);
@@ -128,18 +128,7 @@ impl Core {
 
     /// Bytes of a shard's entries before `key`, about; 0 when there is no such shard.
     fn bytes_below(&self, shard: ShardId, key: &[u8]) -> u64 {
-        let table = self.store.table.load();
-        let Some(shard) = table.get(shard) else { return 0 };
-        let range = shard.range.intersect(&KeyRange::new(Vec::new(), key));
-        if key.is_empty() {
-            return 0;
-        }
-        let bundle = shard.load();
-        let mut entries = RangeIter::new(&bundle, range, false);
-        let mut bytes = 0;
-        while let Some(item) = entries.next() {
-            bytes += slot_bytes(item.entry.decode());
-        }
-        bytes
+        let shard = self.store.table.load().get(shard).cloned();
+        shard.map_or(0, |shard| bytes_below(&shard, key))
     }
 }

@@ -11,12 +11,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
-use vmemkv_proto::ApiError;
 use vmemkv_proto::internal::v1::exec_split_response::Outcome;
 use vmemkv_proto::internal::v1::node_client::NodeClient;
 use vmemkv_proto::internal::v1::{
     Addressee, ExecSplitRequest, MapChangedRequest, ProposeSplitKeyRequest,
 };
+use vmemkv_proto::{ApiError, ErrorKind};
 
 use crate::state::{ClusterState, Shard};
 
@@ -102,10 +102,7 @@ impl Servers {
         };
         match answer {
             Ok(answer) => Ok(answer.into_inner().key),
-            Err(status) => {
-                let message = format!("no key was proposed: {}", told(address, &status));
-                Err(ApiError::unavailable(message, RETRY_AFTER_MS))
-            }
+            Err(status) => Err(not_proposed(address, &status)),
         }
     }
 
@@ -150,6 +147,18 @@ async fn within<T>(
     answered.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")))
 }
 
+/// Why there is no key: as the server says it, or else that it has not answered.
+fn not_proposed(address: &str, status: &Status) -> ApiError {
+    let message = format!("no key was proposed: {}", told(address, status));
+    let said = ApiError::from(status);
+    match said.kind {
+        ErrorKind::Unavailable | ErrorKind::Internal => {
+            ApiError::unavailable(message, RETRY_AFTER_MS)
+        }
+        _ => ApiError { message, ..said }.with_not_applied(),
+    }
+}
+
 fn told(address: &str, status: &Status) -> String {
     let mut text = format!("the server at {address}: {}", status.message());
     let mut cause = std::error::Error::source(status);
@@ -161,4 +170,25 @@ fn told(address: &str, status: &Status) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_keeps_its_kind() {
+        for (kind, kept) in [
+            (ErrorKind::FailedPrecondition, ErrorKind::FailedPrecondition),
+            (ErrorKind::Unimplemented, ErrorKind::Unimplemented),
+            (ErrorKind::DeadlineExceeded, ErrorKind::DeadlineExceeded),
+            (ErrorKind::ResourceExhausted, ErrorKind::ResourceExhausted),
+            (ErrorKind::Unavailable, ErrorKind::Unavailable),
+        ] {
+            let status = ApiError::new(kind, "so it is").to_status();
+            let error = not_proposed("h:1", &status);
+            assert_eq!(error.kind, kept);
+            assert!(error.not_applied && error.message.contains("the server at h:1: so it is"));
+        }
+    }
 }

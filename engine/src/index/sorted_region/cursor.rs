@@ -27,6 +27,11 @@ impl<'a> SortedCursor<'a> {
         self.place(Some((0, 0)));
     }
 
+    /// To the first entry of a block.
+    pub(super) fn seek_block(&mut self, block: usize) {
+        self.place(Some((block, 0)));
+    }
+
     /// To the last entry.
     pub(crate) fn seek_last(&mut self) {
         self.place(self.last_of(self.region.blocks.len()));

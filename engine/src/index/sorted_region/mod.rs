@@ -27,6 +27,7 @@ use super::cell::CellRef;
 use super::filter::Filter;
 #[cfg(test)]
 use super::key_hash;
+use crate::types::KeyRange;
 use heads::Heads;
 
 /// Blocks that share a list of heads.
@@ -91,6 +92,23 @@ impl SortedRegion {
     /// A cursor without a place.
     pub(crate) fn cursor(&self) -> SortedCursor<'_> {
         SortedCursor::new(self)
+    }
+
+    /// Cursors at the first keys of at most `most` blocks, evenly spread over those that may hold keys
+    /// of a range, each with the number of blocks that it stands for.
+    pub(crate) fn sample(&self, range: &KeyRange, most: usize) -> Vec<(SortedCursor<'_>, usize)> {
+        let first = self.block_of(&range.start).unwrap_or(0);
+        let end = match range.end.is_empty() {
+            true => self.blocks.len(),
+            false => self.block_of(&range.end).map_or(0, |last| last + 1),
+        };
+        let step = end.saturating_sub(first).div_ceil(most.max(1)).max(1);
+        let sample = |block: usize| {
+            let mut cursor = self.cursor();
+            cursor.seek_block(block);
+            (cursor, step.min(end - block))
+        };
+        (first..end).step_by(step).map(sample).collect()
     }
 
     /// The blocks, in key order.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::types::KeyRange;
+
 use super::{BLOCK_ENTRIES, BLOCK_SUFFIX_BYTES, SortedBuilder, SortedRegion};
 use crate::index::entry::Entry;
 use crate::index::test_keys::{bounds, check_cursor, nasty_keys};
@@ -115,4 +117,28 @@ fn whole_blocks_are_shared() {
         assert_eq!(new.blocks().iter().filter(|block| shared(block)).count(), 9);
         assert!(new.blocks().iter().all(|block| block.count() >= BLOCK_ENTRIES / 2));
     }
+}
+
+#[test]
+fn samples_are_few_and_stand_for_all_blocks_of_a_range() {
+    let key = |n: u64| format!("{n:06}").into_bytes();
+    let entries: Vec<_> = (0..20_000).map(|n| (key(n), n)).collect();
+    let region = build(&entries, false);
+    let count = region.blocks().len();
+    assert!(count > 200, "{count}");
+    let whole = KeyRange::new("", "");
+    for most in [1, 7, 100, count, 2 * count] {
+        let samples = region.sample(&whole, most);
+        assert!(samples.len() <= most && samples.len() * 2 > most.min(count), "{most}");
+        assert_eq!(samples.iter().map(|(_, blocks)| blocks).sum::<usize>(), count);
+        assert_eq!(samples[0].0.key(), Some(&*key(0)));
+        assert!(samples.windows(2).all(|pair| pair[0].0.key() < pair[1].0.key()));
+    }
+    // A part of it: only blocks that may hold some of it.
+    let samples = region.sample(&KeyRange::new(key(5_000), key(6_000)), 10);
+    assert!(samples.len() <= 10 && samples[0].0.key() <= Some(&*key(5_000)));
+    let blocks: usize = samples.iter().map(|(_, blocks)| blocks).sum();
+    assert!((blocks as f64) < count as f64 / 20.0 * 1.5, "{blocks} of {count}");
+    assert_eq!(region.sample(&KeyRange::new("a", ""), 10).len(), 1, "behind all keys");
+    assert!(SortedRegion::empty().sample(&whole, 10).is_empty());
 }
