@@ -103,11 +103,13 @@ pub(crate) fn open_with(disk: Arc<dyn Disk>, options: Options, workers: usize) -
         default_budget(2 * store.options.wal_ring_bytes as u64)
     }));
     let revision = |shard: &Arc<Shard>| {
+        shard.revision.raise(manifest.revision_floor);
         let revision = shard.revision.last();
         shard.last_change.store(revision.0, Ordering::Release);
         (shard.instance, revision)
     };
-    let feed = Feed::new(store.table.load().shards().iter().map(revision));
+    let opened = store.table.load().shards().iter().map(revision).collect::<Vec<_>>();
+    let feed = Feed::new(opened, manifest.revision_floor);
     let space = Space::new(total, &store.options);
     let core = Core {
         disk,

@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use vmemkv_engine::io::Disk;
 use vmemkv_engine::io::testing::{CrashDisk, PowerCut};
-use vmemkv_engine::{Condition, Engine, ErrorKind, Lsn, Options, ScanOptions, State, offline};
+use vmemkv_engine::{
+    Condition, Engine, ErrorKind, KeyRange, Lsn, Options, Revision, ScanOptions, State, offline,
+};
 
 const LOGGED: usize = 20;
 
@@ -137,7 +139,8 @@ fn after_a_repair_the_log_ends_there_for_good() {
         let before = files(&data);
         let to = if kept == 10 { None } else { Some(ends[kept]) };
         assert!(offline::repair(&data, to, true).unwrap().applied);
-        for (path, bytes) in before {
+        // The manifest has another revision floor; that it is sound the next open shows.
+        for (path, bytes) in before.into_iter().filter(|(path, _)| !path.ends_with("MANIFEST")) {
             assert!(fs::read(&path).unwrap() == bytes, "{} was changed", path.display());
         }
         assert_eq!(offline::verify(&data).unwrap().problems, Vec::<String>::new());
@@ -204,10 +207,61 @@ fn a_cut_below_the_checkpoints_freeze_says_so() {
     assert!(found.mixed && found.applied);
     assert!(found.dropped.durable_lsn >= freeze);
     let engine = open(&data).unwrap();
+    too_old(&engine, 0);
     assert_ne!(engine.get(b"last").unwrap(), Some(vec![round]));
     put(&engine, b"last", b"2");
     drop(engine);
     assert_eq!(open(&data).unwrap().get(b"last").unwrap().unwrap(), b"2");
+}
+
+fn all() -> KeyRange {
+    KeyRange::new(Vec::new(), Vec::new())
+}
+
+/// The oldest position that is served, which this one is not.
+fn too_old(engine: &Engine, after: u64) -> Revision {
+    match engine.changes_since(&all(), Revision(after), 0).map_err(|error| error.kind()) {
+        Err(ErrorKind::TooOld { oldest }) => oldest,
+        answer => panic!("{after}: {answer:?}"),
+    }
+}
+
+/// What was given up had revisions, and readers have seen it: nothing else may get them.
+#[test]
+fn readers_of_changes_begin_anew_after_a_repair() {
+    for end in [4, 10] {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let ends = directory(&data);
+        let seen = {
+            let engine = open(&data).unwrap();
+            engine.changes_since(&all(), Revision(1), 0).unwrap().next
+        };
+        assert_eq!(seen.0, LOGGED as u64 + 1);
+        damage(&data, ends[10]);
+        assert!(offline::repair(&data, Some(ends[end]), true).unwrap().applied);
+        let mut engine = open(&data).unwrap();
+        for checkpoint in [false, true] {
+            for after in [0, 1, 5, 11, seen.0] {
+                assert!(too_old(&engine, after) > seen);
+            }
+            let oldest = too_old(&engine, 0);
+            assert!(engine.wait_changes(&all(), seen, std::time::Duration::from_secs(9)).unwrap());
+            let before = engine.changes_since(&all(), oldest, 0).unwrap().next;
+            for number in 0..LOGGED {
+                put(&engine, &key(number), b"new");
+            }
+            let changes = engine.changes_since(&all(), before, 0).unwrap();
+            assert_eq!(changes.records.len(), LOGGED);
+            assert!(changes.records.iter().all(|change| change.revision > seen));
+            if checkpoint {
+                engine.checkpoint().unwrap();
+            }
+            drop(engine);
+            engine = open(&data).unwrap();
+        }
+        assert!(too_old(&engine, seen.0) > seen, "the checkpoint has forgotten it");
+    }
 }
 
 #[test]

@@ -40,6 +40,9 @@ pub(crate) struct Manifest {
     pub(crate) next_shard: ShardId,
     /// Size of a value-log segment, in bytes; fixed when the directory is made.
     pub(crate) value_segment_bytes: u64,
+    /// No revision at or below means anything any more: the log was ended by hand, and what had those
+    /// may be gone. 0: it never was.
+    pub(crate) revision_floor: Revision,
     /// The value log's immutable parts, by segment.
     pub(crate) segments: Vec<SegmentBase>,
     /// The shards, in key order.
@@ -88,6 +91,7 @@ impl Manifest {
             self.next_instance.0,
             self.next_shard.0,
             self.value_segment_bytes,
+            self.revision_floor.0,
         ] {
             body.extend(number.to_le_bytes());
         }
@@ -212,6 +216,7 @@ impl Reader<'_> {
             next_instance: InstanceId(self.u64()?),
             next_shard: ShardId(self.u64()?),
             value_segment_bytes: self.u64()?,
+            revision_floor: Revision(self.u64()?),
             ..Manifest::default()
         };
         for _ in 0..self.u32()? {

@@ -30,6 +30,7 @@ fn sample() -> Manifest {
         next_instance: InstanceId(20),
         next_shard: ShardId(9),
         value_segment_bytes: 16 << 20,
+        revision_floor: Revision(90),
         segments: vec![
             SegmentBase { segment: 0, base_bytes: 8192 },
             SegmentBase { segment: 4, base_bytes: 4096 },

@@ -158,6 +158,7 @@ impl Core {
                 next_instance,
                 next_shard,
                 value_segment_bytes: self.store.options.value_segment_bytes,
+                revision_floor: self.feed.floor(),
                 segments: ValueLog::bases(&mark),
                 shards: shards
                     .iter()

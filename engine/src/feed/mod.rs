@@ -11,6 +11,7 @@
 //!   sides of the seam only positions from the merge on mean anything: an older one is too old.
 //! - What a merged shard took before its own record was logged counts as from before the merge.
 //! - A new shard's history begins with its first revision.
+//! - Where the log was ended by hand, every older position is too old, for ever.
 //!
 //! Invariants: only durable records are shown, whole ones; what was recycled is
 //! [too old](crate::ErrorKind::TooOld), never a gap; readers hold up neither writers nor
@@ -44,11 +45,21 @@ pub(crate) struct Feed {
     /// The shards at the open, with the revision that recovery gave each: durable, and never
     /// handed out again.
     opened: BTreeMap<InstanceId, Revision>,
+    /// No lower position means anything: see the manifest.
+    floor: Revision,
 }
 
 impl Feed {
-    /// The feed of an engine that recovered these shards.
-    pub(crate) fn new(opened: impl IntoIterator<Item = (InstanceId, Revision)>) -> Self {
-        Self { opened: opened.into_iter().collect(), ..Self::default() }
+    /// The feed of an engine that recovered these shards; all positions below `floor` are too old.
+    pub(crate) fn new(
+        opened: impl IntoIterator<Item = (InstanceId, Revision)>,
+        floor: Revision,
+    ) -> Self {
+        Self { opened: opened.into_iter().collect(), floor, ..Self::default() }
+    }
+
+    /// No shard hands out revisions at or below it, and no position below it is served.
+    pub(crate) fn floor(&self) -> Revision {
+        self.floor
     }
 }

@@ -136,6 +136,10 @@ impl Core {
                      {counter}: it is of another shard"
                 )));
             }
+            if after < self.feed.floor {
+                let why = "the log was ended by hand after it, so what had been seen may be gone";
+                return Err(too_old(range, after, self.feed.floor, why));
+            }
             let opened = self.feed.opened.contains_key(&shard.instance);
             if !opened && !index.is_known(shard.instance) {
                 // It may have been shown a moment ago and not be in the log yet: who makes it holds

@@ -2,7 +2,8 @@
 //!
 //! Invariants: without `apply` nothing is changed; the log's new end is durable before the manifest
 //! lets go of what it proved, so a crash in between leaves a directory that is refused and can be
-//! repaired again; no other byte of the directory is touched.
+//! repaired again; before either, the revisions that were handed out are given up, so that readers of
+//! changes are told to begin anew; no other byte of the directory is touched.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::index::decode;
 use crate::io::{Disk, LockFile, replace_file};
 use crate::options::Options;
 use crate::recovery::load_manifest;
-use crate::types::Lsn;
+use crate::types::{Lsn, Revision};
 use crate::wal::{DamagedLog, Dropped};
 
 /// What a repair found, and would do or did.
@@ -86,10 +87,13 @@ fn run(disk: &Arc<dyn Disk>, to_lsn: Option<Lsn>, apply: bool) -> Result<Repair>
         applied: apply,
     };
     if apply {
+        let store =
+            |manifest: &Manifest| replace_file(&**disk, Path::new(MANIFEST), &manifest.encode());
+        let manifest = Manifest { revision_floor: floor(&manifest, log.limit_lsn()), ..manifest };
+        store(&manifest)?;
         log.end_at(to)?;
         if repair.mixed {
-            let manifest = Manifest { freeze_lsn: to, ..manifest };
-            replace_file(&**disk, Path::new(MANIFEST), &manifest.encode())?;
+            store(&Manifest { freeze_lsn: to, ..manifest })?;
         }
         let after = DamagedLog::look(Arc::clone(disk), checkpoint_lsn, freeze_lsn.min(to))?;
         if let Some(damage) = after.damage {
@@ -97,6 +101,16 @@ fn run(disk: &Arc<dyn Disk>, to_lsn: Option<Lsn>, apply: bool) -> Result<Repair>
         }
     }
     Ok(repair)
+}
+
+/// Above every revision that was ever handed out: by the checkpoint, or after it by a change, of which
+/// each took more than a byte of the log. What is given up had some of them, and its readers may have
+/// seen it: what comes now must have others.
+fn floor(manifest: &Manifest, limit_lsn: Lsn) -> Revision {
+    let known = manifest.shards.iter().map(|shard| shard.revision);
+    let known = known.chain([manifest.revision_floor]).max().unwrap_or_default();
+    let logged = limit_lsn.0.saturating_sub(manifest.checkpoint_lsn.0);
+    Revision(known.0.saturating_add(logged))
 }
 
 /// Checks what a cut of the log cannot mend.

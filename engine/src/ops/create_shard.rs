@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::index::{Shard, SortedRegion};
-use crate::types::{KeyRange, Revision, ShardId};
+use crate::types::{KeyRange, ShardId};
 use crate::wal::{Body, Record, RequestId};
 
 impl Core {
@@ -41,7 +41,7 @@ impl Core {
             shard: id,
             instance,
             epoch,
-            revision: Revision(0),
+            revision: self.feed.floor(),
             start: &range.start,
             end: &range.end,
         };
@@ -53,6 +53,7 @@ impl Core {
         let capacity = self.store.options.append_capacity;
         let empty = SortedRegion::empty();
         let shard = Shard::new(id, instance, epoch, range.clone(), empty, capacity, true);
+        shard.revision.raise(self.feed.floor());
         self.store.table.store(Arc::new(table.insert(Arc::new(shard))?));
         Ok(())
     }
