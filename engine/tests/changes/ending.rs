@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use vmemkv_engine::io::testing::Operation as DiskOperation;
 use vmemkv_engine::{Engine, ErrorKind, KeyRange, Options, Result, Revision, Sharding};
 
 use crate::support::{Bench, a_moment, put, put_durable, small, watchdog};
@@ -65,7 +66,12 @@ fn an_engine_dropped_in_a_callback_is_closed_after_it() {
                 let engine = last.lock().unwrap().take().unwrap();
                 // In the log, and perhaps not durable before the flusher goes on.
                 put(&engine, b"late", b"2");
-                let closed = if close { engine.close() } else { Ok(drop(engine)) };
+                let closed = if close {
+                    engine.close()
+                } else {
+                    drop(engine);
+                    Ok(())
+                };
                 dropped.send(closed).unwrap();
                 let_go.recv().unwrap();
             };
@@ -78,11 +84,13 @@ fn an_engine_dropped_in_a_callback_is_closed_after_it() {
             };
             let closed = is_dropped.recv_timeout(LONG).unwrap();
             assert_eq!(closed.map_err(|error| error.kind()).is_err(), close);
-            // The flusher still has to write.
-            std::thread::sleep(Duration::from_millis(50));
+            // The flusher still has to write, behind the callback: nobody else may yet.
+            let gate = disk.close(DiskOperation::Sync, "wal/");
+            go.send(()).unwrap();
+            gate.reached();
             let early = Engine::open_on(disk.clone(), options.clone()).map(drop).unwrap_err();
             assert_eq!(early.kind(), ErrorKind::InUse);
-            go.send(()).unwrap();
+            gate.open();
             let began = Instant::now();
             let engine = loop {
                 match Engine::open_on(disk.clone(), options.clone()) {
