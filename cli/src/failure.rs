@@ -41,6 +41,11 @@ impl Failure {
         Self::new(EXIT_FAILED, "FAILED", message)
     }
 
+    /// What the command waited for did not come in time.
+    pub fn timed_out(message: impl Into<String>) -> Self {
+        Self::new(EXIT_FAILED, "TIMEOUT", message)
+    }
+
     /// The command was called wrongly.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(EXIT_USAGE, "USAGE", message)
@@ -100,7 +105,7 @@ impl Failure {
         self.exit
     }
 
-    /// The gRPC code's name, or FAILED, USAGE, NOT_FOUND.
+    /// The gRPC code's name, or FAILED, TIMEOUT, USAGE, NOT_FOUND.
     pub fn code(&self) -> &str {
         &self.code
     }

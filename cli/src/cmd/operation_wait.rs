@@ -1,7 +1,8 @@
 //! Waits until an operation has ended, and shows how it goes on.
 //!
-//! Invariants: progress is on stderr, one line for each change; a service that restarts meanwhile is
-//! waited for up to [`PATIENCE`]; giving up does not end the operation, and the message says so.
+//! Invariants: progress is on stderr, one line for each change, with `--json` too; the wait ends after
+//! `--timeout`, or else [`LIMIT`]; a service that restarts meanwhile is waited for up to [`PATIENCE`];
+//! giving up does not end the operation, and the message says so and names it.
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ use vmemkv_proto::v1::admin_client::AdminClient;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 
+/// How long an operation may take unless `--timeout` says otherwise.
+const LIMIT: Duration = Duration::from_secs(300);
 /// How long nobody may answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// First and longest time between two looks.
@@ -26,7 +29,10 @@ pub(super) async fn wait_for(
     mut admin: AdminClient<Channel>,
     operation_id: u64,
 ) -> Result<v1::Operation> {
-    let mut answered = Instant::now();
+    let began = Instant::now();
+    let limit = context.globals.timeout.unwrap_or(LIMIT);
+    let mut answered = began;
+    let mut waits = String::new();
     let mut look = LOOK_AFTER;
     let mut shown = String::new();
     loop {
@@ -34,8 +40,9 @@ pub(super) async fn wait_for(
             Ok(Some(operation)) if operation.finished => return Ok(operation),
             Ok(Some(operation)) => {
                 answered = Instant::now();
-                let line = line(&operation);
-                if line != shown && !context.output.is_json() {
+                let line = line(&operation, context.output.is_json());
+                waits.clone_from(&operation.reason);
+                if line != shown {
                     context.output.note(&line);
                     shown = line;
                 }
@@ -47,15 +54,25 @@ pub(super) async fn wait_for(
             }
             Err(error) if answered.elapsed() < PATIENCE && passes(error.code()) => {}
             Err(error) => {
-                let hint = format!(
-                    "operation {operation_id} goes on; `vmemkv operation list` shows how it ends"
-                );
-                return Err(Failure::from(ApiError::from(&error)).with_hint(hint));
+                let failure = Failure::from(ApiError::from(&error));
+                return Err(failure.with_hint(goes_on(operation_id)));
             }
         }
-        tokio::time::sleep(look).await;
+        if began.elapsed() >= limit {
+            let message = format!("operation {operation_id} has not ended within {limit:?}");
+            let failure = match waits.as_str() {
+                "" => Failure::timed_out(message),
+                reason => Failure::timed_out(format!("{message}; it waits: {reason}")),
+            };
+            return Err(failure.with_hint(goes_on(operation_id)));
+        }
+        tokio::time::sleep(look.min(limit.saturating_sub(began.elapsed()))).await;
         look = (look * 2).min(LOOK_EVERY);
     }
+}
+
+fn goes_on(operation_id: u64) -> String {
+    format!("operation {operation_id} goes on; `vmemkv operation list` shows how it ends")
 }
 
 /// Whether a failed look may do better in a while.
@@ -82,11 +99,40 @@ async fn find(
     }
 }
 
-fn line(operation: &v1::Operation) -> String {
-    let waits = match operation.reason.as_str() {
+fn line(operation: &v1::Operation, json: bool) -> String {
+    let v1::Operation { operation_id, phase, progress, reason, .. } = operation;
+    if json {
+        return serde_json::json!({
+            "operation_id": operation_id,
+            "phase": phase,
+            "progress": progress,
+            "reason": reason,
+        })
+        .to_string();
+    }
+    let waits = match reason.as_str() {
         "" => String::new(),
         reason => format!(", waits: {reason}"),
     };
-    let (id, phase) = (operation.operation_id, &operation.phase);
-    format!("operation {id}: {phase}, {:.0} %{waits}", operation.progress * 100.0)
+    format!("operation {operation_id}: {phase}, {:.0} %{waits}", progress * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_a_line_for_people_and_an_object_for_scripts() {
+        let operation = v1::Operation {
+            operation_id: 7,
+            phase: "begin".into(),
+            reason: "nobody\nanswers".into(),
+            ..Default::default()
+        };
+        assert!(line(&operation, false).starts_with("operation 7: begin, 0 %, waits: nobody"));
+        let json = line(&operation, true);
+        assert_eq!(json.lines().count(), 1);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&json["operation_id"], &json["phase"]), (&7.into(), &"begin".into()));
+    }
 }
