@@ -113,15 +113,27 @@ fn check_tests(rows: &[Row], cell: &str, files: &[SourceFile]) -> Vec<String> {
     wrong
 }
 
-/// Whether a function of that name follows a test attribute.
+/// Whether there is a function of that name under a test attribute: `#[test]`, `#[tokio::test]` or the
+/// same with arguments, among the attributes and comments right before it.
 fn is_test(text: &str, name: &str) -> bool {
     let head = format!("fn {name}(");
-    text.match_indices(&head).any(|(at, _)| {
-        let before = text[..at].trim_end();
-        let before = before.strip_suffix("async").unwrap_or(before).trim_end();
-        let line = before.rsplit('\n').next().unwrap_or_default().trim();
-        line.starts_with("#[") && before[before.len().saturating_sub(200)..].contains("test")
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let defines = |line: &str| {
+        let line = line.strip_prefix("pub ").unwrap_or(line);
+        line.strip_prefix("async ").unwrap_or(line).starts_with(&head)
+    };
+    lines.iter().enumerate().filter(|(_, line)| defines(line)).any(|(at, _)| {
+        // Back to the end of what comes before; an attribute may go over several lines.
+        let before = lines[..at].iter().rev();
+        let own = before.take_while(|line| !line.is_empty() && !line.ends_with(['}', ';', '{']));
+        own.into_iter().any(|line| is_test_attribute(line))
     })
+}
+
+fn is_test_attribute(line: &str) -> bool {
+    let Some(attribute) = line.strip_prefix("#[") else { return false };
+    let path = attribute.split(['(', ']']).next().unwrap_or_default().trim();
+    path == "test" || path.ends_with("::test")
 }
 
 /// `F1, B2-B4` as single rows.
@@ -166,6 +178,40 @@ mod tests {
     #[test]
     fn a_row_with_its_test_passes() {
         assert_eq!(with("| F1 | what | `engine/tests/a.rs::f01_a` |"), [""; 0]);
+    }
+
+    #[test]
+    fn only_functions_under_a_test_attribute_are_tests() {
+        for (text, is) in [
+            ("#[test]\nfn f() {}", true),
+            ("    #[tokio::test(flavor = \"multi_thread\")]\n    async fn f() {}", true),
+            ("#[test]\n#[cfg(unix)]\n// why\nfn f() {}", true),
+            ("#[test]\n#[should_panic(\n    expected = \"x\"\n)]\nfn f() {}", true),
+            // Helpers near a test, or with the word near them.
+            ("#[test]\nfn t() {}\n\n#[inline]\nfn f() {}", false),
+            ("#[test]\nfn t() {}\n#[inline]\nfn f() {}", false),
+            ("#[cfg(test)]\nfn f() {}", false),
+            ("#[allow(dead_code)] // for the test\nfn f() {}", false),
+            ("#[test]\nfn t() { f(1) }\n", false),
+            ("#[test]\nfn other_fn f() {}", false),
+            ("fn f() {}", false),
+        ] {
+            assert_eq!(is_test(text, "f"), is, "{text}");
+        }
+        // Any text may stand before it: 200 bytes back is inside a character.
+        for padding in 190..210 {
+            let text = format!("// \u{e9}{}\n#[test]\nfn f() {{}}", "\u{e9}".repeat(padding));
+            assert!(is_test(&text, "f"));
+            let text = format!("//\u{e9}{}\n#[inline]\nfn f() {{}}", "\u{e9}".repeat(padding));
+            assert!(!is_test(&text, "f"));
+        }
+    }
+
+    #[test]
+    fn a_row_id_that_is_not_ascii_is_an_error() {
+        assert_eq!(parse_rows("\u{c9}1"), None);
+        assert_eq!(parse_rows("F\u{e9}"), None);
+        assert_eq!(parse_rows(""), None);
     }
 
     #[test]
