@@ -2,12 +2,12 @@
 //! up, and what they cost.
 //!
 //! Invariants: a write counts once the log is durable up to it; one that is refused for want of space is
-//! asked again, and is no acknowledgement.
+//! asked again, and is no acknowledgement; a thread that fails ends all.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
@@ -79,6 +79,8 @@ struct Shared {
     done: AtomicU64,
     /// Refusals; orders nothing.
     refused: AtomicU64,
+    /// A thread has failed: the others need not go on. Orders nothing.
+    failed: AtomicBool,
     began: Instant,
 }
 
@@ -93,35 +95,28 @@ pub(crate) fn run(task: &Task) -> Result<()> {
         started: AtomicU64::new(0),
         done: AtomicU64::new(0),
         refused: AtomicU64::new(0),
+        failed: AtomicBool::new(false),
         began: Instant::now(),
     };
     let mut disk_peak_bytes = 0;
-    let bins = std::thread::scope(|scope| -> Result<Vec<u64>> {
-        let threads: Vec<_> = (0..task.threads)
-            .map(|thread| {
-                let (loaded, shared) = (&loaded, &shared);
-                scope.spawn(move || overwrite(loaded, &task.limits, thread, shared))
-            })
-            .collect();
-        let mut progress = progress(&task.limits);
-        while threads.iter().any(|thread| !thread.is_finished()) {
-            disk_peak_bytes = disk_peak_bytes.max(disk_bytes(&task.data)?);
-            progress.show(match task.limits.writes {
-                Some(_) => shared.done.load(Ordering::Relaxed),
-                None => shared.began.elapsed().as_secs(),
-            });
-            // Seldom, for it walks the directory; but a short phase is to be seen at all.
-            let is_short = task.limits.seconds.is_some_and(|seconds| seconds < 10.0);
-            std::thread::sleep(Duration::from_millis(if is_short { 100 } else { 1000 }));
-        }
-        progress.end();
-        let mut all = Vec::new();
-        for (number, thread) in threads.into_iter().enumerate() {
-            let bins = thread.join().map_err(|_| anyhow!("thread {number} panicked"))?;
-            add(&mut all, &bins.with_context(|| format!("thread {number}"))?);
-        }
-        Ok(all)
-    })?;
+    let mut progress = progress(&task.limits);
+    // Seldom, for it walks the directory; but a short phase is to be seen at all.
+    let is_short = task.limits.seconds.is_some_and(|seconds| seconds < 10.0);
+    let every = Duration::from_millis(if is_short { 100 } else { 1000 });
+    let watch = || {
+        disk_peak_bytes = disk_peak_bytes.max(disk_bytes(&task.data)?);
+        progress.show(match task.limits.writes {
+            Some(_) => shared.done.load(Ordering::Relaxed),
+            None => shared.began.elapsed().as_secs(),
+        });
+        std::thread::sleep(every);
+        Ok(())
+    };
+    let work = |thread| overwrite(&loaded, &task.limits, thread, &shared);
+    let of_threads = in_threads(task.threads, &shared.failed, watch, work)?;
+    progress.end();
+    let mut bins = Vec::new();
+    of_threads.iter().for_each(|of_thread| add(&mut bins, of_thread));
     let seconds = shared.began.elapsed().as_secs_f64();
     let stalls = stalls(&whole(bins, seconds), BINS_PER_SECOND);
     let writes = shared.done.into_inner();
@@ -143,6 +138,56 @@ pub(crate) fn run(task: &Task) -> Result<()> {
     Ok(engine.close()?)
 }
 
+/// Sets a flag when it is dropped, on whatever way, unless it was told not to.
+struct Alarm<'a>(Option<&'a AtomicBool>);
+
+impl Alarm<'_> {
+    fn all_is_well(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if let Some(failed) = self.0 {
+            failed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Does work in so many threads, watching meanwhile. If one of them or the watch fails, `failed` is
+/// set, by which the others end.
+fn in_threads<T: Send>(
+    count: usize,
+    failed: &AtomicBool,
+    mut watch: impl FnMut() -> Result<()>,
+    work: impl Fn(usize) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let alarm = Alarm(Some(failed));
+        let threads: Vec<_> = (0..count)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let alarm = Alarm(Some(failed));
+                    let done = work(thread)?;
+                    alarm.all_is_well();
+                    anyhow::Ok(done)
+                })
+            })
+            .collect();
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            watch()?;
+        }
+        alarm.all_is_well();
+        let joined = threads.into_iter().enumerate().map(|(number, thread)| {
+            let done = thread.join().map_err(|_| anyhow!("thread {number} panicked"))?;
+            done.with_context(|| format!("thread {number}"))
+        });
+        joined.collect()
+    })
+}
+
 /// Overwrites until it is over; acknowledgements by bin of time.
 fn overwrite(
     loaded: &Loaded<'_>,
@@ -158,7 +203,8 @@ fn overwrite(
     let mut is_over = false;
     while !is_over {
         let number = shared.started.fetch_add(1, Ordering::Relaxed);
-        is_over = limits.writes.is_some_and(|limit| number >= limit);
+        is_over = limits.writes.is_some_and(|limit| number >= limit)
+            || shared.failed.load(Ordering::Relaxed);
         if !is_over {
             let written = update(loaded, limits, draws.draw(&mut rng), number, shared)?;
             is_over = written.is_none();
@@ -188,7 +234,10 @@ fn update(
     number: u64,
     shared: &Shared,
 ) -> Result<Option<Lsn>> {
-    let is_up = || limits.seconds.is_some_and(|most| shared.began.elapsed().as_secs_f64() >= most);
+    let is_up = || {
+        limits.seconds.is_some_and(|most| shared.began.elapsed().as_secs_f64() >= most)
+            || shared.failed.load(Ordering::Relaxed)
+    };
     while !is_up() {
         match loaded.start_update(record, number) {
             Ok(lsn) => return Ok(Some(lsn)),
@@ -264,6 +313,43 @@ fn disk_bytes(dir: &Path) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_fails_ends_the_others() {
+        for panics in [false, true] {
+            let failed = AtomicBool::new(false);
+            let began = Instant::now();
+            let work = |thread| {
+                if thread == 1 {
+                    assert!(!panics, "on purpose");
+                    return Err(anyhow!("the disk is gone"));
+                }
+                while !failed.load(Ordering::Relaxed) {
+                    assert!(began.elapsed() < Duration::from_secs(20), "nobody was told");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Ok(())
+            };
+            let watch = || {
+                std::thread::sleep(Duration::from_millis(1));
+                Ok(())
+            };
+            let error = in_threads(3, &failed, watch, work).unwrap_err();
+            assert!(format!("{error:#}").contains("thread 1"), "{error:#}");
+        }
+        // So does the watch.
+        let failed = AtomicBool::new(false);
+        let work = |_| {
+            while !failed.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            Ok(())
+        };
+        assert!(in_threads(2, &failed, || Err(anyhow!("no directory")), work).is_err());
+        let failed = AtomicBool::new(false);
+        assert_eq!(in_threads(2, &failed, || Ok(()), Ok).unwrap(), [0, 1]);
+        assert!(!failed.into_inner());
+    }
 
     #[test]
     fn what_the_kernel_charges() {
