@@ -4,7 +4,7 @@
 //! was acknowledged is there; a client sees a split neither as an error nor as a gap or a duplicate;
 //! an operation that had begun ends after any restart, in the way that the server had decided.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -369,6 +369,7 @@ async fn m11_splits_by_hand_survive_kill_9_at_any_moment() -> Result<()> {
     let client = connect(&dev).await?;
     settled(&client).await?;
     check_ends(&client, &begun).await?;
+    ensure!(interrupted > 0, "no kill has met a split: {round} rounds");
     let entries = check_all(&client, &load).await?;
     println!(
         "{} splits, {interrupted} interrupted, {round} rounds, {entries} entries",
@@ -403,27 +404,32 @@ async fn splits_by_size_survive_kill_9_at_any_moment() -> Result<()> {
     let load = Load::default();
     let began = Instant::now();
     let (mut shards, mut round, mut interrupted) = (1, 0, 0);
+    // What ran when it was last looked at, before the kill.
+    let mut ran: BTreeSet<u64> = BTreeSet::new();
     while shards <= SPLITS {
         round += 1;
         ensure!(began.elapsed() < 4 * PATIENCE, "only {shards} shards");
         let dev = start(&data, SMALL)?;
         let client = connect(&dev).await?;
+        let active = operations(&client, true).await?;
+        interrupted += usize::from(active.iter().any(|known| ran.contains(&known.operation_id)));
         let writers = load.start(&client);
         shards = partition(&client).await?.len();
         // Until one split, or a few, have ended and another has begun, and a moment longer.
         let waiting = Instant::now();
         let enough = shards + random.random_range(0..4);
         while waiting.elapsed() < Duration::from_secs(5) {
-            let active = !operations(&client, true).await?.is_empty();
-            if active && partition(&client).await?.len() >= enough {
-                interrupted += 1;
+            let active = operations(&client, true).await?;
+            ran = active.iter().map(|known| known.operation_id).collect();
+            if !ran.is_empty() && partition(&client).await?.len() >= enough {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        tokio::time::sleep(Duration::from_micros(random.random_range(0..40_000))).await;
+        tokio::time::sleep(Duration::from_micros(random.random_range(0..20_000))).await;
         kill(dev, &load, writers).await?;
     }
+    ensure!(interrupted > 0, "no kill has met a split: {round} rounds");
     let dev = start(&data, 1 << 40)?;
     let client = connect(&dev).await?;
     settled(&client).await?;
@@ -436,7 +442,7 @@ async fn splits_by_size_survive_kill_9_at_any_moment() -> Result<()> {
     ensure!(failed.is_empty(), "{failed:?}");
     let entries = check_all(&client, &load).await?;
     println!(
-        "{} shards after {round} kills, {interrupted} amid a split, {entries} entries",
+        "{} shards after {round} kills, {interrupted} for sure amid a split, {entries} entries",
         found.len()
     );
     Ok(())

@@ -1,5 +1,7 @@
 //! Splits that a router orders, from the order to the commit, with restarts in between.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use vmemkv_proto::ErrorKind;
@@ -307,23 +309,48 @@ async fn orders_come_twice_and_late_and_to_the_wrong_place() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_split_goes_on_under_writes() {
+    // More writes of each half before the split, between it and its commit, and after that.
+    const MORE: u64 = 30;
     let fixture = with_data().await;
-    let server = &fixture.server;
-    let writes = async {
-        for round in 0..20 {
-            fill(&mut fixture.client().await, &format!("w{round}"), 300, 100).await;
-            fill(&mut fixture.client().await, &format!("d{round}"), 300, 100).await;
+    let stop = AtomicBool::new(false);
+    // What was acknowledged on either side of the key.
+    let acknowledged = [AtomicU64::new(0), AtomicU64::new(0)];
+    let key = |half: usize, number: u64| format!("{}{number:05}", ["d", "w"][half]);
+    let write = async |half: usize| {
+        let mut client = fixture.client().await;
+        while !stop.load(Ordering::SeqCst) {
+            let key = key(half, acknowledged[half].load(Ordering::SeqCst));
+            client.put(put(&key, key.clone())).await.unwrap();
+            acknowledged[half].fetch_add(1, Ordering::SeqCst);
         }
     };
-    let split = async {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        executed(server, order(&fixture, 5)).await;
-        commit(&fixture).await;
+    let go_on = async || {
+        let now = || [0, 1].map(|half: usize| acknowledged[half].load(Ordering::SeqCst));
+        let before = now();
+        eventually(async || now().iter().zip(before).all(|(now, before)| *now >= before + MORE))
+            .await;
     };
-    futures::future::join(writes, split).await;
+    let split = async {
+        go_on().await;
+        executed(&fixture.server, order(&fixture, 5)).await;
+        go_on().await;
+        commit(&fixture).await;
+        go_on().await;
+        stop.store(true, Ordering::SeqCst);
+    };
+    futures::join!(write(0), write(1), split);
     let mut client = fixture.client().await;
+    for (half, count) in acknowledged.iter().enumerate() {
+        let count = count.load(Ordering::SeqCst);
+        assert!(count >= 3 * MORE);
+        for number in 0..count {
+            let key = key(half, number);
+            assert_eq!(value(&mut client, &key).await, Some(key.into()));
+        }
+    }
     let sum = client.checksum(v1::ChecksumRequest::default()).await.unwrap().into_inner();
-    assert_eq!(sum.count, 4 + 20 * 2 * 300);
+    let written: u64 = acknowledged.iter().map(|half| half.load(Ordering::SeqCst)).sum();
+    assert_eq!(sum.count, 4 + written);
 }
 
 #[tokio::test(flavor = "multi_thread")]
