@@ -54,11 +54,11 @@ pub(crate) use self::base::SegmentBase;
 pub use self::bus_error::EXIT_BUS_ERROR;
 pub(crate) use self::bus_error::install as install_bus_error_handler;
 pub(crate) use self::copy::{CopyBatch, CopySlot};
-pub(crate) use self::location::Location;
+pub(crate) use self::location::{Location, RECORD_ALIGN};
 pub(crate) use self::open::check_files;
 pub(crate) use self::read_policy::Access;
 pub(crate) use self::reclaim::SegmentUse;
-pub(crate) use self::record::{check_record, key_of_record, renew_record};
+pub(crate) use self::record::{check_record, key_of_record, record_len, renew_record};
 pub(crate) use self::tail::Allocation;
 
 use self::mapping::Mapping;

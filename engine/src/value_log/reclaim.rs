@@ -5,6 +5,7 @@
 //! reused when every reader that was pinned at the time of `free` is gone.
 
 use crate::sync::primitives::atomic::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::ValueLog;
@@ -28,6 +29,12 @@ impl SegmentUse {
     /// Bytes that nothing points to.
     pub(crate) fn dead_bytes(&self) -> u64 {
         self.used_bytes.saturating_sub(self.live_bytes)
+    }
+
+    /// Where in the segment its records lie.
+    pub(crate) fn records(&self) -> Range<u64> {
+        let first = u64::from(FIRST_RECORD);
+        first..first + self.used_bytes
     }
 }
 
@@ -133,6 +140,11 @@ impl ValueLog {
     /// Where in its segment a location lies.
     pub(crate) fn offset_in_segment(&self, location: Location) -> u64 {
         location.offset() % self.segment_bytes
+    }
+
+    /// The location of `allocated` bytes at an offset in a segment.
+    pub(crate) fn location_in(&self, segment: u32, offset: u64, allocated: u64) -> Location {
+        Location::new(u64::from(segment) * self.segment_bytes + offset, allocated)
     }
 
     /// Whether a sync has failed: no more writes then.

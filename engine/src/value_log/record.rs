@@ -151,6 +151,17 @@ pub(crate) fn check_record(bytes: &[u8]) -> Result<(), &'static str> {
     Record::decode(bytes)?.verify()
 }
 
+/// The allocated length of the record that these bytes begin with, if its header can be one. Only
+/// [`check_record`] of all of them says whether it is.
+pub(crate) fn record_len(bytes: &[u8]) -> Option<u64> {
+    let header = bytes.get(..HEADER)?;
+    let word = |at: usize| header[at..at + 8].try_into().map(u64::from_le_bytes).ok();
+    let (second, third) = (word(8)?, word(16)?);
+    let allocated = second >> 32;
+    let is_sane = allocated.is_multiple_of(RECORD_ALIGN);
+    (is_sane && lengths(second, third, allocated).is_ok()).then_some(allocated)
+}
+
 /// The key of a record that was checked.
 pub(crate) fn key_of_record(bytes: &[u8]) -> &[u8] {
     Record::decode(bytes).map_or(&[], |record| record.key)

@@ -164,7 +164,7 @@ fn f02_a_frozen_shard_is_shadowed_not_changed() {
 #[test]
 fn f03_a_record_that_was_replaced_meanwhile_is_not_repointed() {
     watchdog("F3", 120, || {
-        for step in [DefragmentStep::Read, DefragmentStep::Repoint] {
+        for step in [DefragmentStep::Write, DefragmentStep::Repoint] {
             for frozen in [false, true] {
                 let bench = half_dead();
                 let engine = &bench.engine;

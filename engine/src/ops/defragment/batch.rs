@@ -1,8 +1,8 @@
-//! Moving records: lay out in key order, read in the order of the disk, seal, repoint.
+//! Moving records: lay out in key order, fill, seal, repoint.
 //!
 //! Invariants:
-//! - a record is read by `pread` and moved only if its checksum is right; a bad one is named in the
-//!   report and stays where it is;
+//! - a record is read by `pread` and moved only if its checksum is right; of those that are named
+//!   one by one, a bad one is in the report and stays where it is;
 //! - nothing points to a copy before all copies of the batch are sealed (durable and base);
 //! - a repoint happens under the key's stripe, and only if the entry still says what was copied;
 //! - `goes_on`, which may sleep, is called with nothing held but the segments.
@@ -11,6 +11,7 @@ use crate::api::DefragmentStep;
 use crate::core::Core;
 use crate::error::{ErrorKind, Result};
 use crate::ops::defragment::Work;
+use crate::ops::defragment::survey::Live;
 use crate::stats::Counters;
 use crate::store::Repointed;
 use crate::sync::WordIndex;
@@ -53,6 +54,37 @@ impl Core {
         let Some(read) = self.read_records(locations, &slots, &mut batch, work) else {
             return Ok(Outcome::Cancelled);
         };
+        self.publish_copies(batch, locations, &slots, &read, work)
+    }
+
+    /// The same for records that were read and checked.
+    pub(super) fn move_live(&self, mut live: Live, work: &mut Work<'_>) -> Result<Outcome> {
+        let locations = live.sort();
+        let mut batch = self.store.value_log.begin_copy();
+        let mut slots = Vec::with_capacity(locations.len());
+        for location in &locations {
+            slots.push(batch.place(location.allocated())?);
+        }
+        for (number, slot) in slots.iter().enumerate() {
+            let copy = batch.slot(*slot);
+            copy.copy_from_slice(live.record(number));
+            renew_record(copy);
+        }
+        let all = vec![true; locations.len()];
+        drop(live);
+        self.publish_copies(batch, &locations, &slots, &all, work)
+    }
+
+    /// Makes the copies durable, and lets the index point to those that were `read`.
+    fn publish_copies(
+        &self,
+        mut batch: CopyBatch<'_>,
+        locations: &[Location],
+        slots: &[CopySlot],
+        read: &[bool],
+        work: &mut Work<'_>,
+    ) -> Result<Outcome> {
+        let log = &self.store.value_log;
         let mut cancelled = false;
         let sealed = batch
             .seal(&mut |bytes| cancelled |= !work.goes_on(DefragmentStep::Write, bytes as u64));
@@ -62,7 +94,7 @@ impl Core {
             }
         })?;
         self.check_writable()?;
-        for (number, (from, slot)) in locations.iter().zip(&slots).enumerate() {
+        for (number, (from, slot)) in locations.iter().zip(slots).enumerate() {
             if number % STEP_REPOINTS == 0 {
                 cancelled |= !work.goes_on(DefragmentStep::Repoint, REPOINT_BYTES);
             }
@@ -164,6 +196,7 @@ impl Core {
                 Counters::add(&counters.defragment_copied_bytes, from.allocated());
             }
             Repointed::Outdated | Repointed::NoRoom => {
+                work.no_room |= matches!(repointed, Repointed::NoRoom);
                 work.report.records_skipped += 1;
                 Counters::add(&counters.defragment_skipped, 1);
             }

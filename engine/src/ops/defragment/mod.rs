@@ -1,20 +1,22 @@
 //! Defragment: emptying the segments that are mostly dead by moving what is live in them.
 //!
 //! ```text
-//! choose victims -> walk the index -> for each batch: lay out, read, seal, repoint
+//! choose victims -> read them, look each record up -> lay out in key order, seal, repoint
+//!                 -> what is left in them: walk the index, then the same
 //! ```
 //!
 //! A crash at any point leaves records where the last checkpoint's index says they are: a source
 //! is freed only by a committed checkpoint whose first step saw it empty, and a moved record's
 //! shard is dirty, so that checkpoint's index points to the copy.
 //!
-//! Invariants: one defragment at a time; memory is bounded by a batch and the locations of a set;
+//! Invariants: one defragment at a time; memory is bounded by twice a batch;
 //! a segment that could not be emptied is not tried again by the same call, one with a bad record
 //! not before the next open.
 
 mod batch;
 mod collect;
 mod recount;
+mod survey;
 mod victims;
 
 use std::collections::{BTreeSet, HashSet};
@@ -27,14 +29,13 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::stats::Counters;
 use crate::types::KeyRange;
-use crate::value_log::{Location, SegmentUse};
+use crate::value_log::SegmentUse;
 use batch::Outcome;
+use survey::Live;
 use victims::Limits;
 
-/// Most live bytes of a batch, which it holds in memory.
-const BATCH_BYTES: u64 = 64 << 20;
-/// Most batches for one walk over the index.
-const SET_BATCHES: usize = 8;
+/// Most live bytes of a batch, which it holds in memory twice; one segment may have more.
+const BATCH_BYTES: u64 = 32 << 20;
 /// The part of a segment that must be dead by default.
 const MIN_DEAD_RATIO: f64 = 0.2;
 
@@ -54,6 +55,8 @@ struct Work<'a> {
     progress: DefragmentProgress,
     control: &'a Control<'a>,
     damaged: Vec<u32>,
+    /// A record of this batch had to stay for want of room in an append region.
+    no_room: bool,
 }
 
 impl Work<'_> {
@@ -91,6 +94,7 @@ impl Core {
             progress: DefragmentProgress::default(),
             control,
             damaged: Vec::new(),
+            no_room: false,
         };
         let result = self.empty_segments(options, &mut state, &mut work);
         state.damaged.extend(&work.damaged);
@@ -120,84 +124,84 @@ impl Core {
             };
             let limits = Limits {
                 min_dead_ratio: default_if_zero(options.min_dead_ratio),
-                batch_bytes: BATCH_BYTES,
-                batches: SET_BATCHES,
-                budget_bytes,
+                batch_bytes: BATCH_BYTES.min(budget_bytes),
             };
             let mut candidates = self.store.value_log.candidates();
             // What is no candidate any more was freed, and is another segment when it comes back.
             state.damaged.retain(|number| candidates.iter().any(|one| one.number == *number));
             candidates
                 .retain(|one| !tried.contains(&one.number) && !state.damaged.contains(&one.number));
-            let set = victims::choose(candidates, &limits);
-            if set.is_empty() {
+            let batch = victims::choose(candidates, &limits);
+            if batch.is_empty() {
                 return Ok(());
             }
-            tried.extend(set.iter().flatten().map(|segment| segment.number));
-            if !self.empty_set(set, work)? {
+            tried.extend(batch.iter().map(|segment| segment.number));
+            if !self.empty_chosen(batch, work)? {
                 return Ok(());
             }
             state.damaged.extend(work.damaged.drain(..));
         }
     }
 
-    /// Empties some segments after one walk; whether to go on.
-    fn empty_set(&self, set: Vec<Vec<SegmentUse>>, work: &mut Work<'_>) -> Result<bool> {
-        let numbers: Vec<u32> = set.iter().flatten().map(|segment| segment.number).collect();
-        let mut sources = self.store.value_log.hold_sources(&numbers);
-        let chosen: HashSet<u32> = numbers.into_iter().filter(|one| sources.holds(*one)).collect();
-        work.progress.segments_chosen += chosen.len() as u64;
-        let found = self.collect(&KeyRange::all(), &chosen, &mut |bytes| {
-            work.goes_on(DefragmentStep::Walk, bytes)
-        });
-        if found.cancelled {
-            return Ok(false);
-        }
-        for mut batch in set {
-            batch.retain(|segment| chosen.contains(&segment.number));
-            let outcome = self.empty_batch(&batch, &found.locations, work)?;
-            let numbers: Vec<u32> = batch.iter().map(|segment| segment.number).collect();
-            sources.release(&numbers);
-            work.progress.segments_done += batch.len() as u64;
-            // Copies take space that puts do not know of.
-            self.look_at_disk();
-            if outcome == Outcome::Cancelled || !work.goes_on(DefragmentStep::Done, 0) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+    /// Empties the segments of a batch; whether to go on.
+    fn empty_chosen(&self, mut batch: Vec<SegmentUse>, work: &mut Work<'_>) -> Result<bool> {
+        let numbers: Vec<u32> = batch.iter().map(|segment| segment.number).collect();
+        let sources = self.store.value_log.hold_sources(&numbers);
+        batch.retain(|segment| sources.holds(segment.number));
+        work.progress.segments_chosen += batch.len() as u64;
+        let outcome = self.empty_batch(&batch, work)?;
+        drop(sources);
+        work.progress.segments_done += batch.len() as u64;
+        // Copies take space that puts do not know of.
+        self.look_at_disk();
+        Ok(outcome == Outcome::Done && work.goes_on(DefragmentStep::Done, 0))
     }
 
     /// Empties the segments of one batch, or one after the other if the disk has no room for all.
-    fn empty_batch(
-        &self,
-        batch: &[SegmentUse],
-        locations: &[Location],
-        work: &mut Work<'_>,
-    ) -> Result<Outcome> {
-        let log = &self.store.value_log;
-        let numbers: HashSet<u32> = batch.iter().map(|segment| segment.number).collect();
-        let is_inside = |at: &&Location| numbers.contains(&log.segment_of(**at));
-        let inside: Vec<Location> = locations.iter().filter(is_inside).copied().collect();
-        match self.move_records(&inside, work) {
+    fn empty_batch(&self, batch: &[SegmentUse], work: &mut Work<'_>) -> Result<Outcome> {
+        work.no_room = false;
+        let mut live = Live::default();
+        for segment in batch {
+            if !self.survey(segment, &mut live, work) {
+                return Ok(Outcome::Cancelled);
+            }
+        }
+        let moved = match self.move_live(live, work) {
             Err(error) if batch::is_full(&error) && batch.len() > 1 => {
                 for one in batch.chunks(1) {
-                    if self.empty_batch(one, &inside, work)? == Outcome::Cancelled {
+                    if self.empty_batch(one, work)? == Outcome::Cancelled {
                         return Ok(Outcome::Cancelled);
                     }
                 }
-                Ok(Outcome::Done)
+                return Ok(Outcome::Done);
             }
-            result => {
-                for segment in batch {
-                    if log.live_in(segment.number) == 0 {
-                        work.report.segments += 1;
-                        work.report.bytes_freed += segment.dead_bytes();
-                    }
-                }
-                result
+            Ok(Outcome::Done) if !work.no_room => self.empty_rest(batch, work),
+            moved => moved,
+        };
+        for segment in batch {
+            if self.store.value_log.live_in(segment.number) == 0 {
+                work.report.segments += 1;
+                work.report.bytes_freed += segment.dead_bytes();
             }
         }
+        moved
+    }
+
+    /// Moves what is still live in the segments: what reading them did not find.
+    fn empty_rest(&self, batch: &[SegmentUse], work: &mut Work<'_>) -> Result<Outcome> {
+        let log = &self.store.value_log;
+        let numbers = batch.iter().map(|segment| segment.number);
+        let left: HashSet<u32> = numbers.filter(|number| log.live_in(*number) > 0).collect();
+        if left.is_empty() {
+            return Ok(Outcome::Done);
+        }
+        let found = self.collect(&KeyRange::all(), &left, &mut |bytes| {
+            work.goes_on(DefragmentStep::Walk, bytes)
+        });
+        if found.cancelled {
+            return Ok(Outcome::Cancelled);
+        }
+        self.move_records(&found.locations, work)
     }
 }
 
