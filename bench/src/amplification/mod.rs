@@ -148,11 +148,13 @@ pub(crate) fn run(arguments: &AmplificationArguments) -> Result<bool> {
 
 impl Report for AmplificationResult {
     fn text(&self) -> String {
+        let of_user = |bytes: u64| bytes as f64 / self.limited.user_bytes as f64;
         format!(
             "amplification: {} records of 1 KiB\n\
              free disk: {:.2} times the live data after {} overwrites (at most {:.2})\n\
              capacity of {} MiB for {:.1} minutes: {:.2} device bytes for a user byte ({}; all of \
-             the device: {}), {:.0} writes/s, {} s of stalls, the longest {:.2} s, {} refusals",
+             the device: {}), {:.0} writes/s, {} s of stalls, the longest {:.2} s, {} refusals\n\
+             of these: log {:.2}, new values {:.2}, copies {:.2}, index {:.2}; {:.1} writes a sync",
             self.records,
             self.space,
             self.free_disk.writes,
@@ -165,7 +167,12 @@ impl Report for AmplificationResult {
             self.limited.writes as f64 / self.limited.seconds,
             self.stalls,
             self.longest_stall_s,
-            self.limited.refused
+            self.limited.refused,
+            of_user(self.limited.written.log_bytes),
+            of_user(self.limited.written.value_bytes),
+            of_user(self.limited.written.copied_bytes),
+            of_user(self.limited.written.index_bytes),
+            self.limited.writes as f64 / self.limited.written.log_syncs.max(1) as f64
         )
     }
 }

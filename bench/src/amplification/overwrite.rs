@@ -69,6 +69,48 @@ pub(crate) struct Overwritten {
     pub(crate) process_write_bytes: u64,
     /// Of the whole device.
     pub(crate) device_write_bytes: Option<u64>,
+    /// What the engine says it has written.
+    pub(crate) written: Written,
+}
+
+/// Where the device bytes come from, as the engine counts them.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Written {
+    /// Of the log, whole pages: a group ends within one, which the next group writes again.
+    pub(crate) log_bytes: u64,
+    /// New records of the value log.
+    pub(crate) value_bytes: u64,
+    /// Records that defragment copied.
+    pub(crate) copied_bytes: u64,
+    /// Index files.
+    pub(crate) index_bytes: u64,
+    /// Syncs of the log.
+    pub(crate) log_syncs: u64,
+    pub(crate) checkpoints: u64,
+    /// Segments that defragment emptied.
+    pub(crate) emptied_segments: u64,
+    /// Pauses of writers for the disk's sake.
+    pub(crate) pauses: u64,
+    pub(crate) pauses_us: u64,
+}
+
+impl Written {
+    /// Counted since the engine was opened.
+    fn by(engine: &Engine, record_bytes: u64) -> Self {
+        let stats = engine.stats();
+        let (counters, log) = (stats.counters, stats.wal);
+        Self {
+            log_bytes: log.bytes + 4096 * log.fsyncs,
+            value_bytes: (counters.puts - counters.updates_in_place) * record_bytes,
+            copied_bytes: counters.defragment_copied_bytes,
+            index_bytes: counters.checkpoint_index_bytes,
+            log_syncs: log.fsyncs,
+            checkpoints: counters.checkpoints,
+            emptied_segments: counters.defragment_segments,
+            pauses: counters.stalls_disk,
+            pauses_us: counters.stalls_disk_us,
+        }
+    }
 }
 
 /// What the threads share.
@@ -134,6 +176,8 @@ pub(crate) fn run(task: &Task) -> Result<()> {
         longest_stall_s: stalls.longest_bins as f64 / BINS_PER_SECOND as f64,
         process_write_bytes: process_write_bytes()? - before.0,
         device_write_bytes,
+        // Header of 32 bytes, and what rounding to 16 takes.
+        written: Written::by(&engine, (loaded.record_bytes() + 32).next_multiple_of(16)),
     })?;
     Ok(engine.close()?)
 }
