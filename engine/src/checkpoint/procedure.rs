@@ -7,7 +7,7 @@
 //! 3. Base lengths := tail, rounded up to a page; pass the stripes; show them to readers.
 //! 4. Wait until `freeze_lsn` is durable.
 //! 5. Sync the value log from where it was last synced.
-//! 6. Merge each frozen shard, write and sync a T1 file, of what changed in it or of all; sync
+//! 6. Merge each frozen shard, write a T1 file, of what changed in it or of all; sync the files and
 //!    `t1/`.
 //! 7. Write MANIFEST aside, sync it, rename it, sync the root: the commit.
 //! 8. Recycle the log before `checkpoint_lsn`; free the segments noted in 1; remove old T1 files.
@@ -26,6 +26,7 @@ use super::Committed;
 use super::chain::Chain;
 use super::manifest::{MANIFEST, Manifest, ManifestShard, index_path};
 use super::manifest_rules;
+use super::write_index::Unsynced;
 use crate::api::CheckpointReport;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind, Result};
@@ -134,19 +135,23 @@ impl Core {
         let mut files = committed.files.clone();
         files.retain(|instance, _| shards.iter().any(|(shard, _)| shard.instance == *instance));
         let mut written_shards = Vec::with_capacity(frozen.len());
+        let mut unsynced = Unsynced::new(&between);
         let parts =
             self.choose_parts(frozen.iter().map(|frozen| frozen.shard), committed, log_bytes);
         for (Frozen { shard, _structural }, part) in frozen.into_iter().zip(parts) {
             let _merging = self.memory.begin_merge(shard.load().merge_bytes());
             let chain = files.entry(shard.instance).or_default();
             merging.set(Some(shard));
-            let written = self.finish_shard(shard, part, attempt, chain, &mut outcome, &between);
+            let written =
+                self.finish_shard(shard, part, attempt, chain, &mut unsynced, &mut outcome);
             if outcome.is_ok() {
                 report.index_bytes += chain.files.last().map_or(0, |file| file.bytes);
             }
             // Its lock goes here: a full append region need not wait for the other shards.
             written_shards.push(written);
         }
+        merging.set(None);
+        outcome = outcome.and_then(|()| self.sync_index(&mut unsynced));
         outcome = outcome.and_then(|()| self.sync_dir("t1"));
         report.write_index_us = clock.lap_us();
         // 7.

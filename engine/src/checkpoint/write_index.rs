@@ -13,13 +13,31 @@ use super::rewrite::{Candidate, Part, choose};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::index::{Meta, Shard, SortedRegion, encode, encode_changes};
-use crate::io::sync_in_pieces;
+use crate::io::{File, sync_in_pieces};
 use crate::stats::Counters;
 use crate::types::CheckpointId;
 
 /// Deletes are many when they are more than this part of a region's entries. At most the part at
 /// which a merge for memory's sake, or a checkpoint for theirs, is due.
 const MANY_DELETES_PART: usize = 20;
+
+/// Most index files that are written before they are synced. Together, they share what a file system
+/// writes for each sync of a new file.
+const MOST_UNSYNCED: usize = 256;
+
+/// Index files that were written and are not durable yet, with their lengths.
+pub(super) struct Unsynced<'a> {
+    files: Vec<(Arc<dyn File>, u64)>,
+    /// Called every so often, and may sleep.
+    between: &'a dyn Fn(),
+}
+
+impl<'a> Unsynced<'a> {
+    /// None yet.
+    pub(super) fn new(between: &'a dyn Fn()) -> Self {
+        Self { files: Vec::new(), between }
+    }
+}
 
 /// A shard whose file is written and whose merged region is published.
 pub(super) struct WrittenShard<'a> {
@@ -51,17 +69,18 @@ impl Core {
     }
 
     /// Merges and publishes a frozen shard, and writes its next file if `outcome` is still good;
-    /// the file comes into `chain`, an error into `outcome`. Holds the shard's structural lock, also
-    /// over `between`, which is called every so often and may sleep.
+    /// the file comes into `chain` and `unsynced`, an error into `outcome`. Holds the shard's
+    /// structural lock, also while that pauses between two pieces of work.
     pub(super) fn finish_shard<'a>(
         &self,
         shard: &'a Shard,
         part: Part,
         attempt: CheckpointId,
         chain: &mut Chain,
+        unsynced: &mut Unsynced<'_>,
         outcome: &mut Result<()>,
-        between: &dyn Fn(),
     ) -> WrittenShard<'a> {
+        let between = unsynced.between;
         let bloom = self.store.options.bloom;
         let mut merged = shard.merge_frozen(bloom, between);
         let (mut taken, mut lost) = (Vec::new(), false);
@@ -73,7 +92,8 @@ impl Core {
                 merged = shard.without_tombstones(&merged, bloom, between);
             }
             shard.mark_filed();
-            match self.write_index(shard, attempt, &merged, part, chain.last_attempt(), between) {
+            let previous = chain.last_attempt();
+            match self.write_index(shard, attempt, &merged, part, previous, unsynced) {
                 Ok(file) => {
                     if part == Part::Whole {
                         *chain = Chain::default();
@@ -101,6 +121,15 @@ impl Core {
         WrittenShard { shard, merged, taken, lost }
     }
 
+    /// Makes the index files durable that were written.
+    pub(super) fn sync_index(&self, unsynced: &mut Unsynced<'_>) -> Result<()> {
+        for (file, bytes) in unsynced.files.drain(..) {
+            sync_in_pieces(&*file, 0, bytes, unsynced.between)
+                .map_err(|error| self.poisoned_by(Error::sync(file.path(), &error)))?;
+        }
+        Ok(())
+    }
+
     /// After a failed checkpoint: the shard is dirty again, and what was taken for written is not.
     pub(super) fn undo_index(&self, written: &WrittenShard<'_>, committed: &mut Committed) {
         let WrittenShard { shard, merged, taken, lost } = written;
@@ -124,8 +153,9 @@ impl Core {
         merged: &SortedRegion,
         part: Part,
         previous: CheckpointId,
-        between: &dyn Fn(),
+        unsynced: &mut Unsynced<'_>,
     ) -> Result<IndexFile> {
+        let between = unsynced.between;
         let path = index_path(shard.instance, attempt);
         let file = self
             .disk
@@ -157,8 +187,10 @@ impl Core {
             }
         };
         Counters::add(&self.store.counters.checkpoint_index_bytes, bytes);
-        sync_in_pieces(&*file, 0, bytes, between)
-            .map_err(|error| self.poisoned_by(Error::sync(file.path(), &error)))?;
+        unsynced.files.push((file, bytes));
+        if unsynced.files.len() >= MOST_UNSYNCED {
+            self.sync_index(unsynced)?;
+        }
         Ok(IndexFile { attempt, bytes, entries: entries as u64 })
     }
 }
