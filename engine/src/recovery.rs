@@ -111,6 +111,8 @@ pub(crate) fn open_with(disk: Arc<dyn Disk>, options: Options, workers: usize) -
     let opened = store.table.load().shards().iter().map(revision).collect::<Vec<_>>();
     let feed = Feed::new(opened, manifest.revision_floor);
     let space = Space::new(total, &store.options);
+    let (index_bytes, whole_index_bytes) = committed.index_bytes();
+    space.set_index_files(index_bytes, whole_index_bytes);
     let core = Core {
         disk,
         store: Store { counters: Counters::default(), ..store },

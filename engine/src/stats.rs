@@ -86,6 +86,10 @@ counters! {
     stalls_disk,
     /// Microseconds of those, and of waits for space.
     stalls_disk_us,
+    /// Puts that were slowed down because dead space was not reclaimed as fast as it came to be.
+    stalls_debt,
+    /// Microseconds of those.
+    stalls_debt_us,
     /// Writes refused because the disk was down to its reserve.
     refused_disk,
     /// Defragment cycles done: calls and background ones.
@@ -181,7 +185,7 @@ pub struct ValueLogStats {
 pub struct DiskStats {
     /// Its size, or the capacity given in the options; the highest number when it does not say.
     pub total_bytes: u64,
-    /// Used by the directory's files: value log, log and (estimated) index files.
+    /// Used by the directory's files: value log, log and index files.
     pub used_bytes: u64,
     /// Free, as the file system says.
     pub free_bytes: u64,
@@ -193,7 +197,7 @@ pub struct DiskStats {
     pub hard_reserve_bytes: u64,
     /// Below this much available, puts are slowed down.
     pub slow_below_bytes: u64,
-    /// Index files, estimated.
+    /// Index files of the last checkpoint.
     pub index_file_bytes: u64,
 }
 

@@ -30,6 +30,15 @@ pub(crate) struct Committed {
     pub(crate) files: BTreeMap<InstanceId, Chain>,
 }
 
+impl Committed {
+    /// Bytes of all index files, and of those that hold every entry of a shard.
+    pub(crate) fn index_bytes(&self) -> (u64, u64) {
+        let whole = self.files.values().filter_map(Chain::whole).map(|file| file.bytes).sum();
+        let deltas: u64 = self.files.values().map(Chain::delta_bytes).sum();
+        (whole + deltas, whole)
+    }
+}
+
 #[cfg(test)]
 mod manifest_test;
 #[cfg(test)]

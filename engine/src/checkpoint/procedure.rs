@@ -180,6 +180,8 @@ impl Core {
         }
         // 8.
         committed.files = files;
+        let (index_bytes, whole_index_bytes) = committed.index_bytes();
+        self.space.set_index_files(index_bytes, whole_index_bytes);
         self.wal.retire(checkpoint_lsn);
         let counters = &self.store.counters;
         Counters::add(&counters.value_segments_freed, empty_segments.len() as u64);

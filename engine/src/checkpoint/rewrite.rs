@@ -7,9 +7,9 @@
 use super::chain::Chain;
 
 /// A chain of this many files is rewritten when the budget allows it.
-const MANY_FILES: usize = 16;
+const MANY_FILES: usize = 32;
 /// A chain of this many files is rewritten in any case.
-const MAX_FILES: usize = 64;
+const MAX_FILES: usize = 96;
 /// What a checkpoint may rewrite even if hardly anything was logged, in bytes.
 const SPARE_BYTES: u64 = 64 << 20;
 /// What an entry is taken to need in a file while there is none to measure, in bytes.

@@ -1,92 +1,79 @@
 //! When dead bytes of the value log are worth the work, and how hard to work. Pure.
 //!
-//! Invariants: with disk to spare, files of values and log stay within about one and a half times
-//! the live bytes; on a tight disk everything that can be freed is, most dead bytes first.
+//! Dead space is reclaimed just in time, for the longer a segment waits the more of it is dead and the
+//! less has to be copied. What there is to write into before puts are refused, or before the files
+//! outgrow their allowance, is the headroom; on a full disk and on one with space to spare the rules
+//! are the same.
+//!
+//! Invariants: nothing is copied while there is headroom enough, counting what the next checkpoint
+//! brings; most dead bytes first; the work gets all of the time before puts have to be slowed down.
 
 /// Sizes at one moment, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Situation {
-    /// Live bytes of the value log.
-    pub(crate) live: u64,
-    /// Dead bytes of it.
+    /// Dead bytes of the value log.
     pub(crate) dead: u64,
     /// Of those, what lies in segments that can be emptied and is at least [`LEAST_RATIO`] of them.
     pub(crate) reclaimable: u64,
     /// Segments without live bytes, which the next checkpoint frees.
     pub(crate) emptied: u64,
-    /// Files of value log and log.
-    pub(crate) files: u64,
+    /// Log since the last checkpoint; the next one gives back what of it is whole segments.
+    pub(crate) log: u64,
+    pub(crate) log_segment: u64,
     /// One segment of the value log.
     pub(crate) segment: u64,
-    /// What is left on the disk, what puts need at least, and below what it is tight.
-    pub(crate) available: u64,
-    pub(crate) soft_reserve: u64,
-    pub(crate) tight_below: u64,
+    /// What may be written before puts are refused, or the files outgrow the allowance.
+    pub(crate) headroom: u64,
+    /// Below so much of it puts are slowed down.
+    pub(crate) slow_below: u64,
+    /// Below so much of it dead space is reclaimed.
+    pub(crate) reclaim_below: u64,
 }
 
 /// What to do next.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Step {
-    /// Nothing.
-    Nothing,
-    /// Free what is empty, and make what is dead in the tail reclaimable.
-    Checkpoint,
-    /// Empty segments.
-    Defragment {
-        /// The least part that is dead.
-        min_dead_ratio: f64,
-        /// About the most to copy.
-        max_bytes: u64,
-        /// The part of the time that may be spent working while others work, above 0 to 1.
-        duty: f64,
-    },
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Step {
+    /// Ask for a checkpoint: it frees what is empty, and makes what is dead in the tail reclaimable.
+    pub(crate) checkpoint: bool,
+    /// Empty segments meanwhile.
+    pub(crate) defragment: Option<Defragment>,
 }
 
-/// A segment less dead than this is not worth it even on a tight disk.
+/// How to empty segments.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Defragment {
+    /// The least part that is dead.
+    pub(crate) min_dead_ratio: f64,
+    /// About the most to copy.
+    pub(crate) max_bytes: u64,
+    /// The part of the time that may be spent working while others work, above 0 to 1.
+    pub(crate) duty: f64,
+}
+
+/// A segment less dead than this is not worth it even on a full disk.
 pub(crate) const LEAST_RATIO: f64 = 0.03;
-/// Most bytes copied between two looks.
-const MOST_BYTES: u64 = 64 << 20;
-/// Dead bytes of all bytes, in percent, that are left alone.
-const DEAD_PERCENT: u64 = 18;
-/// The same when the files are large beside what is live.
-const DEAD_PERCENT_LARGE: u64 = 8;
-/// Files are large from this percentage of the live bytes on.
-const LARGE_PERCENT: u64 = 140;
+/// The part of the time that is spent when headroom has just become short.
+const LEAST_DUTY: f64 = 0.25;
 
 /// What to do next.
 pub(crate) fn decide(now: &Situation) -> Step {
-    if now.available < now.tight_below { tight(now) } else { roomy(now) }
-}
-
-fn tight(now: &Situation) -> Step {
-    let refused = now.available < now.soft_reserve;
-    if now.emptied >= if refused { now.segment } else { 4 * now.segment } {
-        return Step::Checkpoint;
+    let is_slow = now.headroom < now.slow_below;
+    // Segments fill up one by one: less than one is no gain.
+    let worth = if now.headroom < now.slow_below / 2 { 1 } else { now.segment };
+    let frees = is_slow && now.emptied >= worth || now.emptied >= now.reclaim_below;
+    let log = now.log.saturating_sub(now.log_segment);
+    let coming = now.headroom.saturating_add(now.emptied).saturating_add(log);
+    if coming < now.reclaim_below && now.reclaimable >= now.segment / 8 {
+        let missing = (now.reclaim_below - coming) as f64 / now.reclaim_below.max(1) as f64;
+        // All of the time from a third on.
+        let duty = if is_slow { 1.0 } else { (LEAST_DUTY + 2.25 * missing).min(1.0) };
+        // A segment at a time: the next one may be another by then.
+        let work = Defragment { min_dead_ratio: LEAST_RATIO, max_bytes: now.segment, duty };
+        return Step { checkpoint: frees, defragment: Some(work) };
     }
-    if now.reclaimable >= now.segment / 8 {
-        // The copies must fit, and leave the log some.
-        let max_bytes = (now.available / 2).clamp(now.segment, MOST_BYTES);
-        return Step::Defragment { min_dead_ratio: LEAST_RATIO, max_bytes, duty: 1.0 };
-    }
-    // What is dead is in the tail, or in what has just been emptied.
-    if now.emptied > 0 || now.dead >= now.segment { Step::Checkpoint } else { Step::Nothing }
-}
-
-fn roomy(now: &Situation) -> Step {
-    let used = now.live + now.dead;
-    if now.emptied >= (now.live / 16).max(4 * now.segment) {
-        return Step::Checkpoint;
-    }
-    let is_large = now.files.saturating_mul(100) > now.live.saturating_mul(LARGE_PERCENT);
-    let percent = if is_large { DEAD_PERCENT_LARGE } else { DEAD_PERCENT };
-    let is_due = now.dead.saturating_mul(100) > used.saturating_mul(percent);
-    if !is_due || now.dead < 2 * now.segment || now.reclaimable < now.segment {
-        return Step::Nothing;
-    }
-    // From a quarter of the time just above the limit to all of it a tenth of the bytes later.
-    let dead_percent = now.dead as f64 * 100.0 / used.max(1) as f64;
-    let duty = (0.25 + (dead_percent - percent as f64) * 0.075).clamp(0.25, 1.0);
-    Step::Defragment { min_dead_ratio: 0.05, max_bytes: MOST_BYTES, duty }
+    // Perhaps what is dead is in the tail. Not again before something was written.
+    let in_tail = is_slow && now.dead >= now.segment && now.log > 0;
+    Step { checkpoint: frees || in_tail, defragment: None }
 }
 
 #[cfg(test)]
@@ -95,42 +82,56 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
     const ROOMY: Situation = Situation {
-        live: 1000 * MIB,
-        dead: 100 * MIB,
-        reclaimable: 90 * MIB,
+        dead: 300 * MIB,
+        reclaimable: 250 * MIB,
         emptied: 0,
-        files: 1200 * MIB,
+        log: MIB,
+        log_segment: MIB,
         segment: 16 * MIB,
-        available: 5000 * MIB,
-        soft_reserve: 200 * MIB,
-        tight_below: 400 * MIB,
+        headroom: 200 * MIB,
+        slow_below: 50 * MIB,
+        reclaim_below: 150 * MIB,
     };
 
+    fn duty(now: &Situation) -> f64 {
+        let step = decide(now);
+        step.defragment.unwrap_or_else(|| panic!("{step:?}")).duty
+    }
+
+    const NOTHING: Step = Step { checkpoint: false, defragment: None };
+    const CHECKPOINT: Step = Step { checkpoint: true, defragment: None };
+
     #[test]
-    fn with_disk_to_spare_some_dead_bytes_are_left_alone() {
-        assert_eq!(decide(&ROOMY), Step::Nothing);
-        let more = Situation { dead: 300 * MIB, reclaimable: 290 * MIB, ..ROOMY };
-        let Step::Defragment { duty, .. } = decide(&more) else { panic!("{:?}", decide(&more)) };
-        assert!((0.25..1.0).contains(&duty), "{duty}");
-        let much = Situation { dead: 900 * MIB, ..more };
-        assert!(matches!(decide(&much), Step::Defragment { duty: 1.0, .. }));
-        let large = Situation { files: 1500 * MIB, ..ROOMY };
-        assert!(matches!(decide(&large), Step::Defragment { .. }));
-        // In the tail: a checkpoint will come by itself.
-        assert_eq!(decide(&Situation { reclaimable: 0, ..more }), Step::Nothing);
-        assert_eq!(decide(&Situation { emptied: 100 * MIB, ..more }), Step::Checkpoint);
+    fn nothing_is_copied_before_it_must_be() {
+        assert_eq!(decide(&ROOMY), NOTHING);
+        let short = Situation { headroom: 149 * MIB, ..ROOMY };
+        assert!((LEAST_DUTY..0.3).contains(&duty(&short)));
+        // It comes by itself.
+        assert_eq!(decide(&Situation { log: 3 * MIB, ..short }), NOTHING);
+        assert_eq!(decide(&Situation { emptied: 2 * MIB, ..short }), NOTHING);
+        // Nothing to gain yet: a checkpoint will come by itself, too.
+        assert_eq!(decide(&Situation { reclaimable: MIB, ..short }), NOTHING);
     }
 
     #[test]
-    fn on_a_tight_disk_everything_is_freed() {
-        let tight = Situation { available: 300 * MIB, ..ROOMY };
-        let Step::Defragment { max_bytes, duty, .. } = decide(&tight) else { panic!("idle") };
-        assert!(max_bytes <= 150 * MIB && duty >= 1.0);
-        assert_eq!(decide(&Situation { emptied: 64 * MIB, ..tight }), Step::Checkpoint);
-        let refused = Situation { available: 100 * MIB, emptied: 16 * MIB, ..ROOMY };
-        assert_eq!(decide(&refused), Step::Checkpoint);
-        let tail = Situation { reclaimable: 0, ..tight };
-        assert_eq!(decide(&tail), Step::Checkpoint);
-        assert_eq!(decide(&Situation { dead: MIB, ..tail }), Step::Nothing);
+    fn the_less_there_is_the_more_is_done() {
+        let with = |headroom| duty(&Situation { headroom: headroom * MIB, ..ROOMY });
+        assert!(with(140) < with(120) && with(120) < with(100));
+        assert_eq!((with(99), with(49), with(0)), (1.0, 1.0, 1.0));
+    }
+
+    #[test]
+    fn what_was_emptied_is_freed_before_puts_wait_for_long() {
+        let slow = Situation { headroom: 49 * MIB, emptied: 16 * MIB, ..ROOMY };
+        // And emptying goes on.
+        let step = decide(&slow);
+        assert!(step.checkpoint && step.defragment.is_some(), "{step:?}");
+        assert_eq!(decide(&Situation { emptied: 150 * MIB, ..ROOMY }), CHECKPOINT);
+        let last = Situation { headroom: MIB, emptied: MIB, ..ROOMY };
+        assert!(decide(&last).checkpoint && !decide(&Situation { emptied: 0, ..last }).checkpoint);
+        let tail = Situation { reclaimable: 0, emptied: 0, ..slow };
+        assert_eq!(decide(&tail), CHECKPOINT);
+        assert_eq!(decide(&Situation { dead: MIB, ..tail }), NOTHING);
+        assert_eq!(decide(&Situation { log: 0, ..tail }), NOTHING);
     }
 }

@@ -10,11 +10,12 @@ use crate::api::{Continue, DefragmentOptions};
 use crate::core::Core;
 use crate::error::Result;
 use crate::jobs::pace::Pace;
-use crate::jobs::reclaim_policy::{LEAST_RATIO, Situation, Step, decide};
+use crate::jobs::reclaim_policy::{Defragment, LEAST_RATIO, Situation, Step, decide};
 use crate::value_log::SegmentUse;
 
-/// Time between two looks while there is nothing to do.
-const IDLE: Duration = Duration::from_millis(100);
+/// Time between two looks while there is nothing to do, and with headroom for long.
+const IDLE: Duration = Duration::from_millis(20);
+const IDLE_LONG: Duration = Duration::from_millis(100);
 /// The same after a step that has gained nothing, or failed.
 const IN_VAIN: Duration = Duration::from_millis(500);
 /// The same while writers wait for space.
@@ -26,17 +27,26 @@ const NICE: i32 = 10;
 pub(crate) fn run(core: &Core) {
     be_nice(NICE);
     while !core.requests.is_closed() {
-        let step =
-            if core.check_writable().is_ok() { decide(&core.situation()) } else { Step::Nothing };
-        let gained = core.reclaim(step).unwrap_or_else(|error| {
+        let now = core.situation();
+        let step = if core.check_writable().is_ok() { decide(&now) } else { Step::default() };
+        if step.checkpoint {
+            // By another thread: this one goes on meanwhile.
+            core.requests.checkpoint();
+        }
+        let Some(work) = step.defragment else {
+            core.space.set_in_vain(false);
+            let is_long = now.headroom / 2 > now.reclaim_below;
+            core.requests.pause(if is_long { IDLE_LONG } else { IDLE });
+            continue;
+        };
+        let gained = core.reclaim(work).unwrap_or_else(|error| {
             tracing::warn!(?step, %error, "reclaiming space failed");
             false
         });
-        match (step, gained) {
-            (Step::Nothing, _) => core.requests.pause(IDLE),
-            (_, false) if core.space.is_full() => core.requests.pause(IN_VAIN_TIGHT),
-            (_, false) => core.requests.pause(IN_VAIN),
-            (_, true) => {}
+        core.space.set_in_vain(!gained);
+        if !gained {
+            let is_slow = now.headroom < now.slow_below;
+            core.requests.pause(if is_slow { IN_VAIN_TIGHT } else { IN_VAIN });
         }
     }
 }
@@ -52,7 +62,7 @@ pub(crate) fn be_nice(nice: i32) {
 impl Core {
     /// Looks at everything that the policy depends on.
     pub(crate) fn situation(&self) -> Situation {
-        let disk = self.look_at_disk();
+        let disk = self.look();
         let log = &self.store.value_log;
         let values = log.stats();
         let is_worth = |dead: u64, used: u64| dead as f64 >= used as f64 * LEAST_RATIO;
@@ -63,31 +73,21 @@ impl Core {
             .map(SegmentUse::dead_bytes)
             .sum();
         Situation {
-            live: values.live_bytes,
             dead: values.dead_bytes,
             reclaimable,
             emptied: log.empty_bytes(),
-            files: values.disk_bytes + self.wal.disk_bytes(),
+            log: self.wal.bytes_since_checkpoint(),
+            log_segment: self.store.options.wal_segment_bytes,
             segment: self.store.options.value_segment_bytes,
-            available: disk.available_bytes,
-            soft_reserve: disk.soft_reserve_bytes,
-            tight_below: disk.slow_below_bytes,
+            headroom: disk.headroom,
+            slow_below: disk.limits.slow_below,
+            reclaim_below: disk.limits.reclaim_below,
         }
     }
 
-    /// Does a step; whether it gained anything.
-    fn reclaim(&self, step: Step) -> Result<bool> {
-        let (min_dead_ratio, max_bytes, duty) = match step {
-            Step::Nothing => return Ok(false),
-            Step::Checkpoint => {
-                let emptied = self.store.value_log.empty_bytes();
-                self.checkpoint()?;
-                return Ok(emptied > 0);
-            }
-            Step::Defragment { min_dead_ratio, max_bytes, duty } => {
-                (min_dead_ratio, max_bytes, duty)
-            }
-        };
+    /// Empties segments; whether any were.
+    fn reclaim(&self, work: Defragment) -> Result<bool> {
+        let Defragment { min_dead_ratio, max_bytes, duty } = work;
         let duty = || duty;
         let pace = Pace::new(self, &duty);
         let options = DefragmentOptions { min_dead_ratio, max_bytes };

@@ -2,8 +2,10 @@
 //!
 //! Invariants: no put asks the file system; it looks at what was found last, and at most every
 //! [`Space::next_look`] bytes, or every [`AGAIN`] while puts are refused, somebody looks anew. Puts
-//! resume by themselves once enough is left.
+//! resume by themselves once enough is left. While space is being reclaimed, puts are slowed down
+//! and not refused.
 
+mod look;
 mod reserves;
 
 use std::time::{Duration, Instant};
@@ -17,29 +19,40 @@ use crate::sync::primitives::Mutex;
 use crate::sync::primitives::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::primitives::thread;
 use crate::wal::Permit;
-use reserves::{
-    Sizes, checkpoint_bytes, pause_us, reserves, slow_zone, value_segment_bytes, wal_segment_bytes,
-};
+pub(crate) use look::Found;
+use reserves::{most_checkpoint_bytes, value_segment_bytes, wal_segment_bytes};
 
 /// How often the disk is looked at while puts are refused.
 const AGAIN: Duration = Duration::from_millis(20);
-/// Longest wait of a put for space that is being reclaimed.
+/// Longest wait of a put for space while none is reclaimed.
 const MOST_WAIT: Duration = Duration::from_millis(500);
-/// Log that is kept for readers that lag on a disk that is not tight, however little is stored.
-const LEAST_KEPT_LOG: u64 = 64 << 20;
+/// Longest wait of a put for space.
+const MOST_WAIT_IN_ALL: Duration = Duration::from_secs(5);
 /// One step of that wait.
 const STEP: Duration = Duration::from_millis(5);
+/// The value log gets at least so much address space, however small the disk is.
+const ADDRESSES: u64 = 256 << 30;
 
 /// What was found out about the disk, for those who cannot ask it each time. All atomics are
 /// relaxed: hints, nothing is ordered by them.
 pub(crate) struct Space {
     total: u64,
+    opened: Instant,
     refused: AtomicBool,
     pause_us: AtomicU64,
+    /// The pause is for the allowance's sake, not the disk's.
+    pause_is_debt: AtomicBool,
     /// Bytes written (see [`Core::written_bytes`]) at which a put looks again.
     next_look: AtomicU64,
     checkpoint_bytes: AtomicU64,
-    last: Mutex<(Instant, DiskStats)>,
+    /// Bytes of all index files, and of those that hold every entry of a shard.
+    index_bytes: AtomicU64,
+    whole_index_bytes: AtomicU64,
+    /// So little headroom is left that dead space is reclaimed.
+    is_short: AtomicBool,
+    /// The last attempt to reclaim dead space has gained nothing.
+    in_vain: AtomicBool,
+    last: Mutex<(Instant, Found)>,
 }
 
 impl Space {
@@ -47,11 +60,17 @@ impl Space {
     pub(crate) fn new(total: u64, options: &Options) -> Self {
         Self {
             total,
+            opened: Instant::now(),
             refused: false.into(),
             pause_us: 0.into(),
+            pause_is_debt: false.into(),
             next_look: 0.into(),
             checkpoint_bytes: options.checkpoint_wal_bytes.into(),
-            last: Mutex::new((Instant::now(), DiskStats::default())),
+            index_bytes: 0.into(),
+            whole_index_bytes: 0.into(),
+            is_short: false.into(),
+            in_vain: false.into(),
+            last: Mutex::new((Instant::now(), Found::default())),
         }
     }
 
@@ -60,9 +79,9 @@ impl Space {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Whether writers are slowed or refused for want of disk.
+    /// Whether writers are slowed or refused for want of space, or soon will be.
     pub(crate) fn holds_up_writers(&self) -> bool {
-        self.is_full() || self.pause_us.load(Ordering::Relaxed) > 0
+        self.is_full() || self.is_short.load(Ordering::Relaxed)
     }
 
     /// A checkpoint is due when the log is longer than this.
@@ -72,7 +91,18 @@ impl Space {
 
     /// What was found last.
     pub(crate) fn last(&self) -> DiskStats {
-        self.last.lock().1
+        self.last.lock().1.stats
+    }
+
+    /// Takes over the size of all index files, and of those that hold every entry of a shard.
+    pub(crate) fn set_index_files(&self, all_bytes: u64, whole_bytes: u64) {
+        self.index_bytes.store(all_bytes, Ordering::Relaxed);
+        self.whole_index_bytes.store(whole_bytes, Ordering::Relaxed);
+    }
+
+    /// Takes over whether an attempt to reclaim dead space has gained nothing.
+    pub(crate) fn set_in_vain(&self, in_vain: bool) {
+        self.in_vain.store(in_vain, Ordering::Relaxed);
     }
 }
 
@@ -81,13 +111,45 @@ pub(crate) fn total_bytes(disk: &dyn Disk) -> u64 {
     disk.total_bytes().unwrap_or(u64::MAX)
 }
 
-/// Segment sizes that suit the disk.
+/// Sizes that suit the disk.
 pub(crate) fn scaled(options: Options, total: u64) -> Options {
+    let addresses = total.saturating_mul(2).max(ADDRESSES);
     Options {
         value_segment_bytes: value_segment_bytes(options.value_segment_bytes, total),
+        value_log_max_bytes: options.value_log_max_bytes.min(addresses),
         wal_segment_bytes: wal_segment_bytes(options.wal_segment_bytes, total),
-        checkpoint_wal_bytes: checkpoint_bytes(options.checkpoint_wal_bytes, total, u64::MAX),
+        checkpoint_wal_bytes: most_checkpoint_bytes(options.checkpoint_wal_bytes, total, u64::MAX),
         ..options
+    }
+}
+
+/// The pause until the next multiple of `pause_us`: those who are slowed down go on together, so that
+/// they share a group of the log.
+fn until_tick(now_us: u64, pause_us: u64) -> u64 {
+    pause_us - now_us % pause_us.max(1)
+}
+
+/// A put's wait for space.
+pub(crate) struct Wait {
+    began: Instant,
+    /// What had been reclaimed when last some more was, and when that was.
+    reclaimed: u64,
+    progress: Instant,
+}
+
+impl Wait {
+    fn begin(core: &Core) -> Self {
+        let now = Instant::now();
+        Self { began: now, reclaimed: core.reclaimed(), progress: now }
+    }
+
+    /// Whether there is hope: space was reclaimed a short while ago.
+    fn goes_on(&mut self, core: &Core) -> bool {
+        let reclaimed = core.reclaimed();
+        if reclaimed != std::mem::replace(&mut self.reclaimed, reclaimed) {
+            self.progress = Instant::now();
+        }
+        self.progress.elapsed() < MOST_WAIT && self.began.elapsed() < MOST_WAIT_IN_ALL
     }
 }
 
@@ -102,8 +164,14 @@ impl Core {
         let pause_us = self.space.pause_us.load(Ordering::Relaxed);
         if pause_us > 0 {
             let counters = &self.store.counters;
-            Counters::add(&counters.stalls_disk, 1);
-            Counters::add(&counters.stalls_disk_us, pause_us);
+            let (count, time_us) = match self.space.pause_is_debt.load(Ordering::Relaxed) {
+                true => (&counters.stalls_debt, &counters.stalls_debt_us),
+                false => (&counters.stalls_disk, &counters.stalls_disk_us),
+            };
+            let now_us = self.space.opened.elapsed().as_micros() as u64;
+            let pause_us = until_tick(now_us, pause_us);
+            Counters::add(count, 1);
+            Counters::add(time_us, pause_us);
             thread::sleep(Duration::from_micros(pause_us));
         }
         Ok(())
@@ -132,7 +200,7 @@ impl Core {
     }
 
     fn wait_for_space(&self) -> Result<()> {
-        let started = Instant::now();
+        let mut wait = Wait::begin(self);
         loop {
             if self.space.last.lock().0.elapsed() >= AGAIN {
                 self.look_at_disk();
@@ -140,7 +208,7 @@ impl Core {
             if !self.space.is_full() {
                 return Ok(());
             }
-            if !self.reclaims() || started.elapsed() >= MOST_WAIT {
+            if !self.reclaims() || !wait.goes_on(self) {
                 Counters::add(&self.store.counters.refused_disk, 1);
                 let last = self.space.last();
                 return Err(Error::new(
@@ -159,6 +227,13 @@ impl Core {
         }
     }
 
+    /// Segments that were emptied and freed so far: only ever grows.
+    fn reclaimed(&self) -> u64 {
+        let counters = &self.store.counters;
+        counters.value_segments_freed.load(Ordering::Relaxed)
+            + counters.defragment_segments.load(Ordering::Relaxed)
+    }
+
     /// Whether space will come back by itself.
     fn reclaims(&self) -> bool {
         let dead_bytes = self.store.value_log.stats().dead_bytes;
@@ -166,10 +241,10 @@ impl Core {
     }
 
     /// A put found no room for its value: whether it is to try again, after a moment in which it
-    /// holds nothing. `began` is when it failed first.
-    pub(crate) fn tries_again(&self, error: &Error, began: &mut Option<Instant>) -> bool {
-        let began = began.get_or_insert_with(Instant::now);
-        error.kind() == ErrorKind::DiskFull && began.elapsed() < MOST_WAIT && self.reclaims()
+    /// holds nothing. `wait` began when it failed first.
+    pub(crate) fn tries_again(&self, error: &Error, wait: &mut Option<Wait>) -> bool {
+        let wait = wait.get_or_insert_with(|| Wait::begin(self));
+        error.kind() == ErrorKind::DiskFull && self.reclaims() && wait.goes_on(self)
     }
 
     /// The moment before the next try.
@@ -183,72 +258,22 @@ impl Core {
     fn written_bytes(&self) -> u64 {
         self.wal.appended_lsn().0.wrapping_add(self.store.value_log.allocated_bytes())
     }
+}
 
-    /// Looks at the disk; decides whether puts are taken; gives blocks back that nobody needs.
-    pub(crate) fn look_at_disk(&self) -> DiskStats {
-        let space = &self.space;
-        let mut last = space.last.lock();
-        let options = &self.store.options;
-        let log = &self.store.value_log;
-        let sizes = Sizes {
-            value_segment: options.value_segment_bytes,
-            wal_segment: options.wal_segment_bytes,
-            // A file is about as long as the index is large.
-            index_files: self.memory.used_bytes(),
-        };
-        let values = log.stats();
-        let checkpoint =
-            checkpoint_bytes(options.checkpoint_wal_bytes, space.total, values.live_bytes);
-        space.checkpoint_bytes.store(checkpoint, Ordering::Relaxed);
-        let kept = reserves(&sizes);
-        let zone = slow_zone(&sizes, checkpoint);
-        // A disk that does not say is taken for roomy: it will refuse by itself.
-        let mut free = self.disk.free_bytes().unwrap_or(u64::MAX);
-        let reusable = log.free_bytes() + self.wal.free_bytes();
-        let available = free.saturating_add(reusable);
-        let is_tight = available < kept.soft.saturating_add(zone);
-        // Free segments until the next checkpoint frees some; on a tight disk whoever needs the
-        // blocks first should get them.
-        let until_checkpoint = checkpoint / sizes.value_segment + 2;
-        let keep = if free < kept.hard {
-            1
-        } else {
-            until_checkpoint.min(values.live_bytes / 16 / sizes.value_segment + 2)
-        };
-        let trimmed = log.trim(keep as usize) as u64 * sizes.value_segment;
-        let logs = checkpoint / sizes.wal_segment + 2;
-        // Log for readers that lag is a small part of the data, and nothing on a tight disk.
-        let keep_log = options.wal_keep_bytes.min((values.live_bytes / 16).max(LEAST_KEPT_LOG));
-        // What is kept counts as available, so it is bounded by what is left beside the reserve.
-        let beside = available.saturating_sub(kept.soft.saturating_add(zone));
-        let keep_log = if free < kept.hard { 0 } else { keep_log.min(beside / 2) };
-        self.wal.keep(keep_log, if free < kept.hard { 1 } else { logs as usize });
-        free = if trimmed > 0 { self.disk.free_bytes().unwrap_or(free) } else { free };
-        let refused = available < kept.soft;
-        if refused != space.refused.swap(refused, Ordering::Relaxed) {
-            let (soft, free) = (kept.soft, available);
-            tracing::warn!(free, soft, refused, "puts for the disk's sake");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_slowed_down_goes_on_together() {
+        for pause_us in [1, 7, 4000] {
+            let ends = (50_000..50_000 + pause_us).map(|now| now + until_tick(now, pause_us));
+            let mut ends: Vec<u64> = ends.collect();
+            ends.dedup();
+            assert!(ends.len() <= 2 && ends.iter().all(|end| end % pause_us == 0), "{ends:?}");
         }
-        let pause = if is_tight && options.background && values.dead_bytes > sizes.value_segment {
-            pause_us(available, kept.soft, zone)
-        } else {
-            0
-        };
-        space.pause_us.store(pause, Ordering::Relaxed);
-        let step = (available.saturating_sub(kept.soft) / 4).max(sizes.wal_segment.min(1 << 20));
-        let next = self.written_bytes().saturating_add(step);
-        space.next_look.store(next, Ordering::Relaxed);
-        let stats = DiskStats {
-            total_bytes: space.total,
-            free_bytes: free,
-            available_bytes: available,
-            soft_reserve_bytes: kept.soft,
-            hard_reserve_bytes: kept.hard,
-            slow_below_bytes: kept.soft.saturating_add(zone),
-            index_file_bytes: sizes.index_files,
-            used_bytes: values.disk_bytes + self.wal.disk_bytes() + sizes.index_files,
-        };
-        *last = (Instant::now(), stats);
-        stats
+        assert_eq!(until_tick(12_000, 4000), 4000);
+        assert_eq!(until_tick(15_999, 4000), 1);
+        assert_eq!(until_tick(5, 0), 0);
     }
 }

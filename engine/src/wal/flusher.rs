@@ -7,6 +7,7 @@
 
 use crate::sync::primitives::atomic::Ordering;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Shared;
 use super::record::{Header, header_crc, len_of_first_word};
@@ -40,6 +41,8 @@ pub(super) struct Flusher {
     active: ActiveSegment,
     /// Everything below is durable; the record here is the next to be written.
     head: u64,
+    /// Records of the last group.
+    last_records: u64,
 }
 
 /// What a round found.
@@ -51,7 +54,7 @@ enum Round {
 
 impl Flusher {
     pub(super) fn new(shared: Arc<Shared>, active: ActiveSegment, head: u64) -> Self {
-        Self { shared, active, head }
+        Self { shared, active, head, last_records: 0 }
     }
 
     /// Runs until the log is closed and drained, or poisoned.
@@ -91,6 +94,7 @@ impl Flusher {
         if first == 0 {
             return Ok(Round::Nothing);
         }
+        self.gather();
         if self.head + len_of_first_word(first) > self.active.header.limit_lsn() {
             self.roll(len_of_first_word(first))?;
         }
@@ -112,7 +116,16 @@ impl Flusher {
             return Ok(Round::Poisoned);
         }
         self.head = end;
+        self.last_records = records;
         Ok(Round::Wrote)
+    }
+
+    /// Lets those who waited for the last group write again, so that they join this one.
+    fn gather(&self) {
+        let time_us = self.shared.gather_us.load(Ordering::Relaxed);
+        if time_us > 0 && self.last_records > 1 {
+            crate::sync::primitives::thread::sleep(Duration::from_micros(time_us));
+        }
     }
 
     /// Completes the headers of the published records that fit the segment: their end and number.

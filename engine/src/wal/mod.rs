@@ -71,6 +71,7 @@ use crate::types::Lsn;
 use commit::Commit;
 use flusher::{ActiveSegment, Flusher};
 use parker::Parker;
+pub(crate) use retention::FileBytes;
 use retention::Segments;
 use ring::Ring;
 use room::Room;
@@ -112,6 +113,8 @@ struct Shared {
     /// `Parker::wake`, read by the flusher inside `Parker::sleep`, whose fences order the two.
     closing: AtomicBool,
     checkpoint_lsn: AtomicU64,
+    /// How long the flusher waits for others to join a group. Relaxed: a hint.
+    gather_us: AtomicU64,
     counters: FlushCounters,
 }
 
@@ -147,6 +150,7 @@ impl Wal {
             reserved: CachePadded::new(AtomicU64::new(end)),
             closing: AtomicBool::new(false),
             checkpoint_lsn: AtomicU64::new(checkpoint_lsn.0),
+            gather_us: AtomicU64::new(0),
             counters: FlushCounters::default(),
         });
         let flusher = Flusher::new(Arc::clone(&shared), active, end);
@@ -260,15 +264,21 @@ impl Wal {
         self.shared.segments.keep(keep_bytes, files);
     }
 
-    /// Bytes of the files that wait to be used again or can be, the spare not counted.
-    pub(crate) fn free_bytes(&self) -> u64 {
-        self.shared.segments.bytes().1
+    /// From now on a group that is not alone waits so long for others to join it: fewer groups
+    /// write fewer bytes, for each writes the page anew in which the last one ended.
+    pub(crate) fn gather(&self, time_us: u64) {
+        self.shared.gather_us.store(time_us, Ordering::Relaxed);
+    }
+
+    /// Bytes of the files, the spare not counted.
+    pub(crate) fn file_bytes(&self) -> FileBytes {
+        self.shared.segments.bytes()
     }
 
     /// Bytes of all files of the log.
     pub(crate) fn disk_bytes(&self) -> u64 {
-        let (live, free) = self.shared.segments.bytes();
-        live + free + self.shared.room.spare_bytes()
+        let FileBytes { live, kept, free } = self.shared.segments.bytes();
+        live + kept + free + self.shared.room.spare_bytes()
     }
 
     /// The log's counters.

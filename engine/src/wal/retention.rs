@@ -41,6 +41,17 @@ pub(super) struct NewFile {
     pub(super) bytes: u64,
 }
 
+/// Bytes of the log's files, by what they are for; the spare is not among them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct FileBytes {
+    /// Segments that the log needs.
+    pub(crate) live: u64,
+    /// Segments that are kept for readers that lag.
+    pub(crate) kept: u64,
+    /// Files that wait to be used again.
+    pub(crate) free: u64,
+}
+
 /// The log's files.
 pub(super) struct Segments {
     disk: Arc<dyn Disk>,
@@ -263,13 +274,14 @@ impl Segments {
         }
     }
 
-    /// Bytes of the live segments, and of what can be used for new ones: kept segments and free
-    /// files.
-    pub(super) fn bytes(&self) -> (u64, u64) {
+    /// Bytes of the files.
+    pub(super) fn bytes(&self) -> FileBytes {
         let state = self.state.lock();
-        let live = state.live.iter().map(|segment| segment.bytes).sum();
-        let kept: u64 = state.kept.iter().map(|segment| segment.bytes).sum();
-        (live, kept + state.free.len() as u64 * self.segment_bytes)
+        FileBytes {
+            live: state.live.iter().map(|segment| segment.bytes).sum(),
+            kept: state.kept.iter().map(|segment| segment.bytes).sum(),
+            free: state.free.len() as u64 * self.segment_bytes,
+        }
     }
 
     /// How many segments are live, how many kept, and how many files are free.

@@ -118,11 +118,13 @@ fn to_wire(stats: &Stats) -> v1::GetStatsResponse {
             count: counters.stalls_append
                 + counters.slowed_append
                 + counters.stalls_disk
+                + counters.stalls_debt
                 + stats.wal.stalls,
             total_us: counters.stalls_append_us
                 + counters.slowed_append_us
-                + counters.stalls_disk_us,
-            value_log: counters.stalls_disk,
+                + counters.stalls_disk_us
+                + counters.stalls_debt_us,
+            value_log: counters.stalls_disk + counters.stalls_debt,
             disk_refusals: counters.refused_disk,
             append_region: counters.stalls_append + counters.slowed_append,
             memory_refusals: counters.memory_refusals,
