@@ -227,11 +227,15 @@ impl Core {
         }
     }
 
-    /// Segments that were emptied and freed so far: only ever grows.
+    /// Grows while space is being reclaimed: with what is read to be copied, and with what a
+    /// checkpoint writes and frees.
     fn reclaimed(&self) -> u64 {
         let counters = &self.store.counters;
-        counters.value_segments_freed.load(Ordering::Relaxed)
-            + counters.defragment_segments.load(Ordering::Relaxed)
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        of(&counters.defragment_read_bytes)
+            .wrapping_add(of(&counters.defragment_segments))
+            .wrapping_add(of(&counters.checkpoint_index_bytes))
+            .wrapping_add(of(&counters.checkpoints))
     }
 
     /// Whether space will come back by itself.

@@ -54,7 +54,7 @@ pub(crate) struct Limits {
 
 /// The limits for these sizes.
 pub(crate) fn limits(sizes: &Sizes) -> Limits {
-    let slow_below = sizes.value_segment + sizes.checkpoint;
+    let slow_below = sizes.value_segment + 2 * sizes.checkpoint;
     // Until a checkpoint frees what was emptied, records, copies and log all take space.
     let reclaim_below = slow_below + sizes.value_segment + 3 * sizes.checkpoint;
     Limits { slow_below, reclaim_below }
