@@ -6,7 +6,8 @@
 //! are the same.
 //!
 //! Invariants: nothing is copied while there is headroom enough, counting what the next checkpoint
-//! brings; most dead bytes first; the work gets all of the time before puts have to be slowed down.
+//! brings; most dead bytes first; the work gets all of the time before puts have to be slowed down;
+//! of the reserve it takes no more than two segments before a checkpoint gives some back.
 
 /// Sizes at one moment, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,7 +64,9 @@ pub(crate) fn decide(now: &Situation) -> Step {
     let frees = is_slow && now.emptied >= worth || now.emptied >= now.reclaim_below;
     let log = now.log.saturating_sub(now.log_segment);
     let coming = now.headroom.saturating_add(now.emptied).saturating_add(log);
-    if coming < now.reclaim_below && now.reclaimable >= now.segment / 8 {
+    // Without headroom copies take what is kept for them, and no more: the checkpoint needs the rest.
+    let has_room = now.headroom > 0 || now.emptied < 2 * now.segment;
+    if has_room && coming < now.reclaim_below && now.reclaimable >= now.segment / 8 {
         let missing = (now.reclaim_below - coming) as f64 / now.reclaim_below.max(1) as f64;
         // All of the time from a third on.
         let duty = if is_slow { 1.0 } else { (LEAST_DUTY + 2.25 * missing).min(1.0) };
@@ -129,6 +132,10 @@ mod tests {
         assert_eq!(decide(&Situation { emptied: 150 * MIB, ..ROOMY }), CHECKPOINT);
         let last = Situation { headroom: MIB, emptied: MIB, ..ROOMY };
         assert!(decide(&last).checkpoint && !decide(&Situation { emptied: 0, ..last }).checkpoint);
+        // Not beyond what is kept for copies, else the checkpoint finds no room.
+        let none = Situation { headroom: 0, emptied: 32 * MIB, ..ROOMY };
+        assert_eq!(decide(&none), CHECKPOINT);
+        assert!(decide(&Situation { emptied: 16 * MIB, ..none }).defragment.is_some());
         let tail = Situation { reclaimable: 0, emptied: 0, ..slow };
         assert_eq!(decide(&tail), CHECKPOINT);
         assert_eq!(decide(&Situation { dead: MIB, ..tail }), NOTHING);
