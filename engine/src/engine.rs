@@ -333,6 +333,31 @@ impl Engine {
         Ok(report)
     }
 
+    /// Rewrites records in key order where they lie so far apart that scans pay for it, as after a
+    /// load in random order. Of `options`, `max_bytes` counts. What a checkpoint has not yet made
+    /// immutable stays where it is, and nothing moves while the disk has little left. `control` is
+    /// asked between steps, and may sleep.
+    ///
+    /// # Errors
+    /// `ReadOnly` when the engine takes no writes, `DiskFull` when the disk fills up meanwhile.
+    pub fn put_in_order(
+        &self,
+        options: &DefragmentOptions,
+        control: &dyn Fn(DefragmentProgress) -> Continue,
+    ) -> Result<DefragmentReport> {
+        let duty = || if self.core.space.holds_up_writers() { 1.0 } else { POLITE };
+        let pace = Pace::new(&self.core, &duty);
+        let report = self.core.put_in_order(options, &|progress| {
+            pace.step();
+            control(progress)
+        })?;
+        if report.segments > 0 && self.core.store.options.background {
+            // Only a checkpoint frees what was emptied.
+            self.core.requests.checkpoint();
+        }
+        Ok(report)
+    }
+
     /// Where the running counts of live bytes differ from what the index points to, a line each:
     /// for tests. Only right while nobody writes.
     #[doc(hidden)]

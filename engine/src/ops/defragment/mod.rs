@@ -15,6 +15,8 @@
 
 mod batch;
 mod collect;
+mod disorder;
+mod order;
 mod recount;
 mod survey;
 mod victims;

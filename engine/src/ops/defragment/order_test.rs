@@ -1,0 +1,169 @@
+//! Putting records in order, seen from the inside: where they lie before and after.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::api::{Condition, Continue};
+use crate::io::testing::{CrashDisk, PowerCut};
+use crate::options::Options;
+use crate::recovery;
+
+/// Coprime to the step that spreads the puts.
+const KEYS: u64 = 4001;
+
+struct Bench {
+    dir: tempfile::TempDir,
+    disk: Arc<CrashDisk>,
+    core: Arc<Core>,
+}
+
+impl Bench {
+    /// What a power cut leaves, after as many syncs or now.
+    fn after(&self, point: Option<usize>, cut: &Path) -> Core {
+        self.disk.materialise(point, cut, &PowerCut::strict()).unwrap();
+        let disk = CrashDisk::new(cut).unwrap();
+        recovery::open(disk, Options::for_tests()).unwrap()
+    }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:05}").into_bytes()
+}
+
+fn value(number: u64) -> Vec<u8> {
+    format!("{number:0900}").into_bytes()
+}
+
+fn put(core: &Core, number: u64, value: &[u8]) {
+    core.put(&key(number), value, &Condition::None).unwrap();
+}
+
+/// Records that were put in an order far from that of their keys, all base.
+fn loaded() -> Bench {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = CrashDisk::new(dir.path().join("data")).unwrap();
+    let core = Arc::new(recovery::open(disk.clone(), Options::for_tests()).unwrap());
+    for step in 0..KEYS {
+        let number = step * 1237 % KEYS;
+        put(&core, number, &value(number));
+    }
+    // Fills the segment up: one that is being written is left alone.
+    for number in 0..200 {
+        core.put(format!("z{number}").as_bytes(), &[1; 100_000], &Condition::None).unwrap();
+    }
+    core.checkpoint().unwrap();
+    Bench { dir, disk, core }
+}
+
+/// Where the records are, in key order.
+fn disorder(core: &Core) -> Disorder {
+    let all: HashSet<u32> = (0..core.store.value_log.segments_made()).collect();
+    Disorder::of(&core.collect(&KeyRange::new("key", "kez"), &all, &mut |_| true).locations)
+}
+
+fn in_order(core: &Core) -> DefragmentReport {
+    core.put_in_order(&DefragmentOptions::default(), &|_| Continue::Yes).unwrap()
+}
+
+fn check(core: &Core, expected: &dyn Fn(u64) -> Option<Vec<u8>>) {
+    for number in 0..KEYS {
+        let found = core.get(&key(number)).unwrap();
+        assert!(found == expected(number), "{number}");
+    }
+    assert_eq!(core.recount_live(), Vec::<String>::new());
+}
+
+#[test]
+fn after_a_random_load_records_lie_in_key_order() {
+    let bench = loaded();
+    let before = disorder(&bench.core);
+    assert_eq!(before.records, KEYS);
+    assert!(before.jumps > KEYS * 95 / 100 && before.is_worth_a_rewrite(), "{before:?}");
+    let report = in_order(&bench.core);
+    assert!(report.records_moved >= KEYS && !report.cancelled, "{report:?}");
+    let after = disorder(&bench.core);
+    assert_eq!((after.records, after.bytes), (before.records, before.bytes));
+    assert!(after.jumps < KEYS / 100 && !after.is_worth_a_rewrite(), "{after:?}");
+    check(&bench.core, &|number| Some(value(number)));
+    // Neither now nor once the copies may move is there more to do.
+    assert_eq!(in_order(&bench.core).records_moved, 0);
+    bench.core.checkpoint().unwrap();
+    assert_eq!(in_order(&bench.core).records_moved, 0);
+    check(&bench.core, &|number| Some(value(number)));
+}
+
+/// F3 and F4, in a rewrite: what changed between the copy and the repoint stays changed, and a
+/// power cut before or after the next checkpoint finds the same.
+#[test]
+fn f03_what_changes_during_a_rewrite_is_not_repointed() {
+    let expected = |number: u64| match number % 10 {
+        3 => Some(vec![7; 950]),
+        5 => None,
+        _ => Some(value(number)),
+    };
+    for step in [DefragmentStep::Read, DefragmentStep::Write, DefragmentStep::Repoint] {
+        let bench = loaded();
+        let core = &bench.core;
+        let done = AtomicBool::new(false);
+        let report = core.put_in_order(&DefragmentOptions::default(), &|progress| {
+            if progress.step == step && !done.swap(true, Ordering::Relaxed) {
+                for number in 0..KEYS {
+                    match number % 10 {
+                        3 => put(core, number, &[7; 950]),
+                        5 => {
+                            core.delete(&key(number), &Condition::None).unwrap();
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Continue::Yes
+        });
+        let report = report.unwrap();
+        assert!(report.records_skipped >= KEYS / 5 && report.records_moved > 0, "{report:?}");
+        check(core, &expected);
+        let lsn = core.put(b"last", b"one", &Condition::None).unwrap().lsn;
+        core.wal.wait(lsn).unwrap();
+        for life in ["before", "after"] {
+            let cut = bench.dir.path().join(life);
+            check(&bench.after(None, &cut), &expected);
+            core.checkpoint().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_rewrite_ends_when_its_caller_says_so() {
+    for step in [DefragmentStep::Walk, DefragmentStep::Read, DefragmentStep::Repoint] {
+        let bench = loaded();
+        let before = disorder(&bench.core);
+        let report = bench.core.put_in_order(&DefragmentOptions::default(), &|progress| {
+            if progress.step == step { Continue::No } else { Continue::Yes }
+        });
+        let report = report.unwrap();
+        assert!(report.cancelled && report.records_moved == 0, "{report:?}");
+        assert_eq!(disorder(&bench.core), before);
+        check(&bench.core, &|number| Some(value(number)));
+        // Nothing is held on to: the next call does it all.
+        assert!(in_order(&bench.core).records_moved >= KEYS);
+    }
+}
+
+/// Whatever a rewrite and the checkpoint behind it have synced when the power goes, nothing of
+/// what was there before is lost.
+#[test]
+fn a_power_cut_at_any_sync_of_a_rewrite_loses_nothing() {
+    let bench = loaded();
+    let first = bench.disk.crash_points();
+    assert!(in_order(&bench.core).records_moved >= KEYS);
+    bench.core.checkpoint().unwrap();
+    let points = first..bench.disk.crash_points();
+    assert!(points.len() >= 3, "{points:?}");
+    for point in points {
+        let cut = bench.dir.path().join(format!("cut{point}"));
+        check(&bench.after(Some(point), &cut), &|number| Some(value(number)));
+        std::fs::remove_dir_all(&cut).unwrap();
+    }
+}
