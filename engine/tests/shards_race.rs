@@ -299,9 +299,10 @@ fn a_split_that_cannot_be_does_not_stay_stuck() {
             put_durable(engine, b"huge", &[2; 100_000]);
         }
         assert_eq!(engine.shards().len(), 1);
-        let named = engine.split_candidates();
-        assert_eq!(named.len(), 1);
-        assert_eq!(named[0].key, None, "there is no key to split at");
+        // Left out while its regions are being merged.
+        wait_until("it is named", || !engine.split_candidates().is_empty());
+        let keys: Vec<_> = engine.split_candidates().into_iter().filter_map(|c| c.key).collect();
+        assert!(keys.is_empty(), "there is no key to split at: {keys:?}");
         // With others around it is cut off, at both sides.
         for n in 0..60 {
             put_durable(engine, format!("a{n}").as_bytes(), &[3; 2000]);
