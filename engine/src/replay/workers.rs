@@ -53,7 +53,7 @@ impl Batch {
 enum Message {
     Apply(Batch),
     /// Answer when all before is applied.
-    Rest(Sender<()>),
+    Rest,
 }
 
 /// What failed, and at which record.
@@ -61,6 +61,9 @@ pub(super) type Failed = (Lsn, Error);
 
 struct Worker<'scope> {
     queue: Sender<Message>,
+    /// Answers to [`Message::Rest`]. Ends with the thread, which has the only sender: what is queued
+    /// for a thread that has ended is dropped by nobody.
+    rested: Receiver<()>,
     /// Batches to be filled again.
     empty: Receiver<Batch>,
     filling: Batch,
@@ -92,8 +95,10 @@ impl<'scope> Workers<'scope> {
         let start = |own: usize| {
             let (queue, messages) = bounded(QUEUED);
             let (emptied, empty) = bounded(QUEUED + 1);
-            let thread = scope.spawn(move || work(store, turns, own, &messages, &emptied));
-            Worker { queue, empty, filling: Batch::default(), thread }
+            let (resting, rested) = bounded(1);
+            let thread =
+                scope.spawn(move || work(store, turns, own, &messages, &emptied, &resting));
+            Worker { queue, rested, empty, filling: Batch::default(), thread }
         };
         Self { workers: (0..turns.0.len()).map(start).collect() }
     }
@@ -121,14 +126,11 @@ impl<'scope> Workers<'scope> {
 
     /// Waits until all that was pushed is applied. False when a worker is gone.
     pub(super) fn drain(&mut self) -> bool {
-        let (done, all_done) = bounded(self.workers.len());
         let asked = self
             .workers
             .iter_mut()
-            .all(|worker| worker.flush() && worker.queue.send(Message::Rest(done.clone())).is_ok());
-        drop(done);
-        // The end of a worker drops its sender.
-        asked && self.workers.iter().all(|_| all_done.recv().is_ok())
+            .all(|worker| worker.flush() && worker.queue.send(Message::Rest).is_ok());
+        asked && self.workers.iter().all(|worker| worker.rested.recv().is_ok())
     }
 
     /// Ends the workers behind all that was pushed; the first failure, in log order.
@@ -164,13 +166,14 @@ fn work(
     own: usize,
     messages: &Receiver<Message>,
     emptied: &Sender<Batch>,
+    resting: &Sender<()>,
 ) -> Option<Failed> {
     for message in messages {
         let mut batch = match message {
             Message::Apply(batch) => batch,
-            Message::Rest(done) => {
-                // Nobody waits any more: then it does not matter.
-                let _ = done.send(());
+            Message::Rest => {
+                // Room for one, and one is asked for at a time; nobody waits any more: it does not matter.
+                let _ = resting.send(());
                 continue;
             }
         };

@@ -2,6 +2,7 @@
 //! append regions; and logs with records that cannot be replayed.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::api::{Condition, MergeShards, Operation, ScanOptions, SplitShard};
 use crate::core::Core;
@@ -125,6 +126,43 @@ fn many_workers_replay_what_one_does() {
     }
 }
 
+/// A worker that has failed never answers: whoever waits for it must hear of its end. Behind the bad
+/// record comes one that waits for all workers.
+#[test]
+fn a_record_that_waits_for_a_failed_worker_does_not_wait_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { sharding: Sharding::Managed, ..options() };
+    for round in 0..20 {
+        let disk = CrashDisk::new(dir.path().join(format!("data-{round}"))).unwrap();
+        let core = recovery::open(disk.clone(), options.clone()).unwrap();
+        core.create_shard(ShardId(1), &KeyRange::new("a", "m"), 1).unwrap();
+        let first = log(&core, format!("z{round}").as_bytes());
+        core.create_shard(ShardId(2), &KeyRange::new("n", "o"), 1).unwrap();
+        for workers in [2, 3] {
+            let copy = disk.kill(&dir.path().join(format!("{round}-{workers}"))).unwrap();
+            let (done, ended) = std::sync::mpsc::channel();
+            let options = options.clone();
+            std::thread::spawn(move || done.send(open_with(copy, options, workers).err()));
+            let ended = ended.recv_timeout(Duration::from_secs(60));
+            let error = ended.expect("the open hangs").expect("the record cannot be replayed");
+            let expected = format!("log record at LSN {first} cannot be replayed");
+            assert!(error.message().starts_with(&expected), "{error}, not {expected}");
+        }
+    }
+}
+
+/// Logs a write as it is, whatever shards there are; where its record starts.
+fn log(core: &Core, key: &[u8]) -> Lsn {
+    let ops = [Op::put(key, b"some value")];
+    let instance = core.shard_infos()[0].instance;
+    let sections = [Section { instance, first_revision: Revision(9), ops: &ops }];
+    let record = Record { body: Body::Write(&sections), request: RequestId::default() };
+    let permit = core.wal.acquire(record.encoded_len()).unwrap();
+    let start = core.wal.appended_lsn();
+    core.wal.wait(core.wal.reserve(permit).publish(&record)).unwrap();
+    start
+}
+
 /// Log records that no shard holds, amid others: the first of them is the one that is named, however
 /// the workers share the keys.
 #[test]
@@ -134,20 +172,10 @@ fn the_first_record_that_cannot_be_replayed_is_named() {
     let disk = CrashDisk::new(dir.path().join("data")).unwrap();
     let core = recovery::open(disk.clone(), options.clone()).unwrap();
     core.create_shard(ShardId(1), &KeyRange::new("a", "m"), 1).unwrap();
-    let log = |key: &[u8]| -> Lsn {
-        let ops = [Op::put(key, b"some value")];
-        let instance = core.shard_infos()[0].instance;
-        let sections = [Section { instance, first_revision: Revision(9), ops: &ops }];
-        let record = Record { body: Body::Write(&sections), request: RequestId::default() };
-        let permit = core.wal.acquire(record.encoded_len()).unwrap();
-        let start = core.wal.appended_lsn();
-        core.wal.wait(core.wal.reserve(permit).publish(&record)).unwrap();
-        start
-    };
-    (0..700u32).for_each(|i| _ = log(format!("b{i}").as_bytes()));
-    let first = log(b"z0");
-    (0..700u32).for_each(|i| _ = log(format!("b{i}").as_bytes()));
-    (1..20u32).for_each(|i| _ = log(format!("z{i}").as_bytes()));
+    (0..700u32).for_each(|i| _ = log(&core, format!("b{i}").as_bytes()));
+    let first = log(&core, b"z0");
+    (0..700u32).for_each(|i| _ = log(&core, format!("b{i}").as_bytes()));
+    (1..20u32).for_each(|i| _ = log(&core, format!("z{i}").as_bytes()));
     for workers in [1, 2, 3, 5] {
         let copy = disk.kill(&dir.path().join(format!("{workers}"))).unwrap();
         let error = open_with(copy, options.clone(), workers).err().unwrap();
