@@ -85,7 +85,9 @@ impl Requests {
     pub(crate) fn checkpoint(&self) {
         let mut queue = self.queue.lock();
         if !queue.closed && !std::mem::replace(&mut queue.checkpoint, true) {
-            queue.waiting.push_back(Request::Checkpoint);
+            // Before the merges that wait: it does theirs as well, and space and log are given back by
+            // nothing else.
+            queue.waiting.push_front(Request::Checkpoint);
             self.changed.notify_one();
         }
     }
@@ -167,8 +169,34 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::SortedRegion;
+    use crate::types::{KeyRange, ShardId};
 
     const LONG: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn a_checkpoint_comes_before_the_merges_that_wait() {
+        let requests = Requests::default();
+        let shard = |id| {
+            let sorted = SortedRegion::empty();
+            let (id, instance) = (ShardId(id), InstanceId(id));
+            Arc::new(Shard::new(id, instance, 1, KeyRange::all(), sorted, 1 << 13, false))
+        };
+        requests.reorganize(&shard(1));
+        requests.split(&shard(2));
+        requests.checkpoint();
+        requests.checkpoint();
+        let next = || match requests.next(Instant::now()) {
+            Next::Request(Request::Checkpoint) => "checkpoint",
+            Next::Request(Request::Reorganize(_)) => "reorganize",
+            Next::Request(Request::Split(_)) => "split",
+            Next::Nothing | Next::Closed => "nothing",
+        };
+        assert_eq!(
+            [next(), next(), next(), next()],
+            ["checkpoint", "reorganize", "split", "nothing"]
+        );
+    }
 
     /// Ends at once, or the test hangs for ten minutes.
     #[test]

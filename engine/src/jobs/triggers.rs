@@ -87,14 +87,15 @@ pub(crate) fn writer_pause_us(sizes: &ShardSizes) -> u64 {
 }
 
 /// The part of the time that the merge of a frozen shard may take beside others: little, until its
-/// new append region fills up, memory is short, or other jobs wait for the thread.
+/// new append region fills up, memory or disk is short (a checkpoint may wait for the shard), or other
+/// jobs wait for the thread.
 pub(crate) fn merge_duty(
     append_entries: usize,
     append_capacity: usize,
-    memory_full: bool,
+    short: bool,
     others_wait: bool,
 ) -> f64 {
-    if memory_full {
+    if short {
         return 1.0;
     }
     let filled = append_entries as f64 / append_capacity.max(1) as f64;

@@ -79,7 +79,8 @@ impl Core {
         let bundle = shard.load();
         let (entries, capacity) = (bundle.active.len(), bundle.active.capacity());
         let others_wait = self.requests.any_waits();
-        triggers::merge_duty(entries, capacity, self.memory.is_full(), others_wait)
+        let short = self.memory.is_full() || self.space.holds_up_writers();
+        triggers::merge_duty(entries, capacity, short, others_wait)
     }
 
     /// Waits until a full append region has room. The caller holds no stripe and no room in the
