@@ -3,6 +3,7 @@
 //! Invariant: requests are bounded (one of a kind for each shard, one for the checkpoint) and never
 //! block the writer that makes them.
 
+mod give_back;
 pub(crate) mod pace;
 mod reclaim_policy;
 mod reclaimer;

@@ -1,5 +1,7 @@
 //! The thread that keeps dead bytes within bounds, and the disk from filling up.
 //!
+//! While there is nothing of that to do, it gives idle memory back.
+//!
 //! Invariants: it never holds up reorganizes and checkpoints that others asked for; it yields to
 //! whoever works in the foreground, the less so the more is dead; it ends at the next step of
 //! whatever it does once the engine closes.
@@ -9,6 +11,7 @@ use std::time::Duration;
 use crate::api::{Continue, DefragmentOptions};
 use crate::core::Core;
 use crate::error::Result;
+use crate::jobs::give_back::GiveBack;
 use crate::jobs::pace::Pace;
 use crate::jobs::reclaim_policy::{Defragment, LEAST_RATIO, Situation, Step, decide};
 use crate::value_log::SegmentUse;
@@ -26,6 +29,7 @@ const NICE: i32 = 10;
 /// Runs until the engine closes.
 pub(crate) fn run(core: &Core) {
     be_nice(NICE);
+    let mut give_back = GiveBack::new(core);
     while !core.requests.is_closed() {
         let now = core.situation();
         let step = if core.check_writable().is_ok() { decide(&now) } else { Step::default() };
@@ -35,6 +39,7 @@ pub(crate) fn run(core: &Core) {
         }
         let Some(work) = step.defragment else {
             core.space.set_in_vain(false);
+            give_back.step(core);
             let is_long = now.headroom / 2 > now.reclaim_below;
             core.requests.pause(if is_long { IDLE_LONG } else { IDLE });
             continue;

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use super::encode::{Body, Record};
 use super::testing::{append, open, options, os_disk, replay, write};
-use super::{RequestId, inspect};
+use super::{Replay, RequestId, inspect};
 use crate::error::ErrorKind;
 use crate::io::testing::{Fault, FaultDisk, Operation};
+use crate::options::Options;
 use crate::types::Lsn;
 
 #[test]
@@ -287,4 +288,50 @@ fn retired_segments_are_reused_and_their_records_stay_gone() {
         assert_eq!(stats.checkpoint_lsn, Lsn(checkpoint));
     }
     assert!(most_files <= 12, "{most_files} files");
+}
+
+/// What of `[start, start + len)` is resident, in bytes.
+#[cfg(target_os = "linux")]
+fn resident(start: *const u8, len: usize) -> usize {
+    let page = rustix::param::page_size();
+    let skip = start.align_offset(page);
+    let pages = (len - skip) / page;
+    let mut found = vec![0u8; pages];
+    // SAFETY: whole pages inside the ring's allocation; one byte of `found` for each.
+    let result = unsafe {
+        libc::mincore(start.add(skip).cast_mut().cast(), pages * page, found.as_mut_ptr())
+    };
+    assert_eq!(result, 0);
+    found.iter().filter(|&page| page & 1 == 1).count() * page
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_ring_gives_its_memory_back_and_goes_on() {
+    // Segments larger than the ring, and segments that limit what is granted.
+    for wal_segment_bytes in [4 << 20, 1 << 20] {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = os_disk(&dir);
+        let options =
+            Options { wal_segment_bytes, wal_ring_bytes: 2 << 20, ..Options::for_tests() };
+        let replay = Replay::open(Arc::clone(&disk), &options, Lsn(0), Lsn(0)).unwrap();
+        let wal = replay.start(&options).unwrap();
+        let (start, len) = wal.shared.ring.memory();
+        let value = vec![7; 500 << 10];
+        for round in 1..=2 {
+            for _ in 0..5 {
+                write(&wal, &value).unwrap();
+            }
+            assert!(resident(start, len) >= 3 << 19);
+            // Not while somebody may write to it.
+            let permit = wal.acquire(100).unwrap();
+            assert!(!wal.give_back_ring());
+            drop(permit);
+            assert!(wal.give_back_ring(), "round {round}");
+            assert_eq!(resident(start, len), 0);
+        }
+        wal.close().unwrap();
+        let found = super::testing::replay(&disk, 0, 0).unwrap().records_seen();
+        assert_eq!(found, 10);
+    }
 }

@@ -112,6 +112,28 @@ impl Ring {
             unsafe { std::ptr::write_bytes(self.bytes().add(offset), 0, len) };
         }
     }
+
+    /// Where the memory lies, and its bytes.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> (*const u8, usize) {
+        (self.bytes(), self.words.len() * 8)
+    }
+
+    /// Gives the memory back to the system, which gives zeroed pages again when it is touched.
+    ///
+    /// # Safety
+    /// The whole ring belongs to the caller, and is zero.
+    pub(super) unsafe fn give_back(&self) {
+        let page = rustix::param::page_size();
+        let start = self.bytes();
+        let skip = start.align_offset(page);
+        let len = (self.words.len() * 8).saturating_sub(skip) / page * page;
+        if len > 0 {
+            // SAFETY: whole pages inside the allocation, which nobody writes to; all of them are
+            // zero, and read as zero after. A refusal costs memory only.
+            unsafe { libc::madvise(start.add(skip).cast(), len, libc::MADV_DONTNEED) };
+        }
+    }
 }
 
 /// Writes a record's bytes into the range that it has reserved, and not beyond.

@@ -71,6 +71,21 @@ impl Room {
         self.state.lock().spare.as_ref().map_or(0, |spare| spare.bytes)
     }
 
+    /// Calls `act` while nothing of the ring is granted, if that is so now; whether it was. The
+    /// lock that is held keeps the limit as it is, and keeps whoever wants room meanwhile from
+    /// taking the ring's shortness for the disk's: it waits for the bell, or for the lock in
+    /// [`Shared::make_room`], and then finds everything free.
+    pub(super) fn while_all_is_free(&self, space: &Space, act: impl FnOnce()) -> bool {
+        let state = self.state.lock();
+        let limit = state.limit(self.ring_bytes);
+        let is_free = space.try_take_all(limit);
+        if is_free {
+            act();
+            space.give(limit);
+        }
+        is_free
+    }
+
     /// The flusher has written `bytes` to the current segment and zeroed them in the ring.
     pub(super) fn wrote(&self, space: &Space, bytes: u64) {
         let mut state = self.state.lock();

@@ -101,6 +101,12 @@ impl Space {
         }
     }
 
+    /// Takes `limit` bytes, all that may be taken, if nobody has any and nobody waits. The caller
+    /// keeps the limit from changing until it [gives](Self::give) them back.
+    pub(super) fn try_take_all(&self, limit: u64) -> bool {
+        self.waiting.load(Ordering::Relaxed) == 0 && self.try_take(limit)
+    }
+
     fn try_take(&self, bytes: u64) -> bool {
         let less = |free: u64| free.checked_sub(bytes);
         self.free.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
