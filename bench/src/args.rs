@@ -198,7 +198,16 @@ mod tests {
         let listed = command.get_subcommands().filter(|command| !command.is_hide_set());
         assert_eq!(
             listed.map(clap::Command::get_name).collect::<Vec<_>>(),
-            ["engine", "splits", "jobs", "recovery", "memory", "amplification", "clean"]
+            [
+                "engine",
+                "splits",
+                "jobs",
+                "recovery",
+                "memory",
+                "checkpoint",
+                "amplification",
+                "clean"
+            ]
         );
     }
 }
