@@ -36,7 +36,11 @@ pub(super) async fn wait_for(
     let mut look = LOOK_AFTER;
     let mut shown = String::new();
     loop {
-        match find(context, &mut admin, operation_id).await {
+        // No look takes longer than what is left: nobody answers then, in time.
+        let left = limit.saturating_sub(began.elapsed()).max(LOOK_AFTER);
+        let found = tokio::time::timeout(left, find(context, &mut admin, operation_id)).await;
+        let in_vain = || Err(tonic::Status::unavailable("no answer in time"));
+        match found.unwrap_or_else(|_| in_vain()) {
             Ok(Some(operation)) if operation.finished => return Ok(operation),
             Ok(Some(operation)) => {
                 answered = Instant::now();

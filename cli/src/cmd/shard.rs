@@ -15,7 +15,8 @@ use crate::output::{Grid, bytes_text};
 
 const EXAMPLES: &str = "\
 Split waits until the operation has ended, at most for --timeout [default: 5m], unless --no-wait is
-given: `vmemkv operation list` follows it then. Merge and move are not built yet: the service answers UNIMPLEMENTED.
+given: `vmemkv operation list` follows it then. Merge and move are not built yet: the service answers
+UNIMPLEMENTED.
 
 Examples:
   vmemkv shard list

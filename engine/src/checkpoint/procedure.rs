@@ -38,6 +38,9 @@ use crate::stats::Counters;
 use crate::types::{CheckpointId, InstanceId, Revision};
 use crate::value_log::ValueLog;
 
+/// Shards that are looked at before a rest.
+const MOST_LOOKED_AT: usize = 64;
+
 /// A shard between its freeze and its publication.
 struct Frozen<'a> {
     shard: &'a Shard,
@@ -59,6 +62,7 @@ impl Core {
             // are what the next attempt lacks. Poisoned, the new manifest may be there: keep all.
             remove_unnamed(self, &committed);
         }
+        self.space.index_settled();
         self.recount_memory();
         let counters = &self.store.counters;
         Counters::add(
@@ -121,8 +125,9 @@ impl Core {
         self.wal.wait(freeze_lsn)?;
         report.wait_durable_us = clock.lap_us();
         // 5.
-        let merging = Cell::new(None);
-        let duty = || self.checkpoint_duty(merging.get());
+        let waiting: Vec<&Shard> = frozen.iter().map(|frozen| frozen.shard).collect();
+        let finished = Cell::new(0);
+        let duty = || self.checkpoint_duty(&waiting[finished.get()..]);
         let pace = Pace::new(self, &duty);
         let between = || pace.step();
         let mut outcome = self
@@ -141,7 +146,6 @@ impl Core {
         for (Frozen { shard, _structural }, part) in frozen.into_iter().zip(parts) {
             let _merging = self.memory.begin_merge(shard.load().merge_bytes());
             let chain = files.entry(shard.instance).or_default();
-            merging.set(Some(shard));
             let written =
                 self.finish_shard(shard, part, attempt, chain, &mut unsynced, &mut outcome);
             if outcome.is_ok() {
@@ -149,8 +153,8 @@ impl Core {
             }
             // Its lock goes here: a full append region need not wait for the other shards.
             written_shards.push(written);
+            finished.set(finished.get() + 1);
         }
-        merging.set(None);
         outcome = outcome.and_then(|()| self.sync_index(&mut unsynced));
         outcome = outcome.and_then(|()| self.sync_dir("t1"));
         report.write_index_us = clock.lap_us();
@@ -194,22 +198,27 @@ impl Core {
         Ok(report)
     }
 
-    /// The part of the time that a checkpoint may take beside others, while it merges a shard.
-    fn checkpoint_duty(&self, merging: Option<&Shard>) -> f64 {
+    /// The part of the time that a checkpoint may take beside others, while it holds these shards
+    /// frozen.
+    fn checkpoint_duty(&self, frozen: &[&Shard]) -> f64 {
         let duty = triggers::checkpoint_duty(
             self.wal.bytes_since_checkpoint(),
             self.space.checkpoint_bytes(),
             self.space.holds_up_writers(),
             self.requests.any_waits(),
         );
-        merging.map_or(duty, |shard| duty.max(self.merge_duty(shard)))
+        // Of very many shards, some: whoever comes to wait for one says so.
+        let looked_at = frozen.iter().step_by(1 + frozen.len() / MOST_LOOKED_AT);
+        looked_at.map(|shard| self.merge_duty(shard)).fold(duty, f64::max)
     }
 
     /// Gives every shard that a split or merge has left frozen regions of its own.
     fn settle_all(&self) -> Result<()> {
         for shard in self.store.table.load_full().shards() {
             if shard.load().frozen.is_some() {
+                let hurry = self.requests.hurry();
                 let _structural = shard.structural.lock();
+                drop(hurry);
                 self.settle_frozen(shard)?;
             }
         }

@@ -165,6 +165,7 @@ impl Core {
         let mut sink = |piece: &[u8]| {
             file.write_at(bytes, piece).map_err(|error| Error::io("write", file.path(), &error))?;
             bytes += piece.len() as u64;
+            self.space.wrote_index(piece.len() as u64);
             between();
             Ok(())
         };

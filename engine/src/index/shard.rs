@@ -143,7 +143,8 @@ impl Shard {
         self.guessed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether there is a guess. The caller holds `structural`.
+    /// Whether there is a guess: the shard is the part of a split, before its first merge. A hint
+    /// without `structural`.
     pub(crate) fn has_guess(&self) -> bool {
         self.guessed.load(Ordering::Relaxed)
     }

@@ -39,6 +39,7 @@ impl<'a> Pace<'a> {
 
     /// To be called between two pieces of work, with nothing held that a reader or writer needs.
     pub(crate) fn step(&self) {
+        self.core.space.stir();
         // The explorer of schedules knows no time.
         if cfg!(shuttle) {
             return;

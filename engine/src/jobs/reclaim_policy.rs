@@ -64,8 +64,9 @@ pub(crate) fn decide(now: &Situation) -> Step {
     let frees = is_slow && now.emptied >= worth || now.emptied >= now.reclaim_below;
     let log = now.log.saturating_sub(now.log_segment);
     let coming = now.headroom.saturating_add(now.emptied).saturating_add(log);
-    // Without headroom copies take what is kept for them, and no more: the checkpoint needs the rest.
-    let has_room = now.headroom > 0 || now.emptied < 2 * now.segment;
+    // With little headroom copies take what is kept for them, and no more: the checkpoint needs the
+    // rest.
+    let has_room = now.headroom >= 2 * now.segment || now.emptied < 2 * now.segment;
     if has_room && coming < now.reclaim_below && now.reclaimable >= now.segment / 8 {
         let missing = (now.reclaim_below - coming) as f64 / now.reclaim_below.max(1) as f64;
         // All of the time from a third on.

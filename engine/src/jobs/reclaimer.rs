@@ -6,7 +6,7 @@
 //! whoever works in the foreground, the less so the more is dead; it ends at the next step of
 //! whatever it does once the engine closes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::api::{Continue, DefragmentOptions};
 use crate::core::Core;
@@ -34,8 +34,15 @@ pub(crate) fn run(core: &Core) {
         let now = core.situation();
         let step = if core.check_writable().is_ok() { decide(&now) } else { Step::default() };
         if step.checkpoint {
-            // By another thread: this one goes on meanwhile.
-            core.requests.checkpoint();
+            // By another thread: this one goes on meanwhile, unless there is nothing else that it can
+            // do for the writers that wait.
+            if step.defragment.is_none() && core.space.is_full() {
+                if let Err(error) = core.checkpoint() {
+                    tracing::warn!(%error, "a checkpoint to give space back failed");
+                }
+            } else {
+                core.requests.checkpoint();
+            }
         }
         let Some(work) = step.defragment else {
             core.space.set_in_vain(false);
@@ -50,8 +57,14 @@ pub(crate) fn run(core: &Core) {
         });
         core.space.set_in_vain(!gained);
         if !gained {
-            let is_slow = now.headroom < now.slow_below;
-            core.requests.pause(if is_slow { IN_VAIN_TIGHT } else { IN_VAIN });
+            let until = Instant::now() + IN_VAIN;
+            loop {
+                core.requests.pause(IN_VAIN_TIGHT);
+                let is_over = core.space.slows_writers() || Instant::now() >= until;
+                if is_over || core.requests.is_closed() {
+                    break;
+                }
+            }
         }
     }
 }
@@ -93,7 +106,8 @@ impl Core {
     /// Empties segments; whether any were.
     fn reclaim(&self, work: Defragment) -> Result<bool> {
         let Defragment { min_dead_ratio, max_bytes, duty } = work;
-        let duty = || duty;
+        // Asked anew each time: writers may have come to wait.
+        let duty = || if self.space.slows_writers() { 1.0 } else { duty };
         let pace = Pace::new(self, &duty);
         let options = DefragmentOptions { min_dead_ratio, max_bytes };
         let report = self.defragment(&options, &|_| {

@@ -16,6 +16,8 @@ use crate::stats::Counters;
 /// How long a thread rests after a failed job. The next write asks again at once, and what failed
 /// (a full disk) seldom heals within a moment.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// The same while writers wait for space.
+const AFTER_FAILURE_SHORT: Duration = Duration::from_millis(20);
 
 /// How often a thread looks for neighbours to merge.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(5);
@@ -126,6 +128,8 @@ fn execute(core: &Core, request: Request) -> (&'static str, Result<()>) {
 fn rest_after_failure(core: &Core, job: &str, result: Result<()>) {
     if let Err(error) = result {
         tracing::warn!(job, %error, "a background job failed");
-        core.requests.pause(AFTER_FAILURE);
+        // Writers that wait for space may wait for the next job of this thread.
+        let rest = if core.space.slows_writers() { AFTER_FAILURE_SHORT } else { AFTER_FAILURE };
+        core.requests.pause(rest);
     }
 }

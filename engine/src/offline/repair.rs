@@ -89,7 +89,7 @@ fn run(disk: &Arc<dyn Disk>, to_lsn: Option<Lsn>, apply: bool) -> Result<Repair>
     if apply {
         let store =
             |manifest: &Manifest| replace_file(&**disk, Path::new(MANIFEST), &manifest.encode());
-        let manifest = Manifest { revision_floor: floor(&manifest, log.limit_lsn()), ..manifest };
+        let manifest = Manifest { revision_floor: floor(&manifest), ..manifest };
         store(&manifest)?;
         log.end_at(to)?;
         if repair.mixed {
@@ -103,14 +103,17 @@ fn run(disk: &Arc<dyn Disk>, to_lsn: Option<Lsn>, apply: bool) -> Result<Repair>
     Ok(repair)
 }
 
-/// Above every revision that was ever handed out: by the checkpoint, or after it by a change, of which
-/// each took more than a byte of the log. What is given up had some of them, and its readers may have
-/// seen it: what comes now must have others.
-fn floor(manifest: &Manifest, limit_lsn: Lsn) -> Revision {
+/// More changes than any log can hold: it may have had segments whose headers are damaged, or that
+/// are gone, so what is left of it does not say how many there were. The counter has room for millions
+/// of repairs.
+const MORE_THAN_LOGGED: u64 = 1 << 40;
+
+/// Above every revision that was ever handed out, by the checkpoint or after it. What is given up had
+/// some of them, and its readers may have seen it: what comes now must have others.
+fn floor(manifest: &Manifest) -> Revision {
     let known = manifest.shards.iter().map(|shard| shard.revision);
     let known = known.chain([manifest.revision_floor]).max().unwrap_or_default();
-    let logged = limit_lsn.0.saturating_sub(manifest.checkpoint_lsn.0);
-    Revision(known.0.saturating_add(logged))
+    Revision(known.0.saturating_add(MORE_THAN_LOGGED))
 }
 
 /// Checks what a cut of the log cannot mend.

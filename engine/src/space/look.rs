@@ -51,6 +51,7 @@ impl Core {
             value_segment: options.value_segment_bytes,
             wal_segment: options.wal_segment_bytes,
             whole_index: space.whole_index_bytes.load(Ordering::Relaxed),
+            index_pending: space.index_pending.load(Ordering::Relaxed),
             checkpoint: least_checkpoint,
         };
         let (kept, limits) = (reserves(&sizes), limits(&sizes));

@@ -52,6 +52,11 @@ pub(crate) struct Space {
     is_short: AtomicBool,
     /// The last attempt to reclaim dead space has gained nothing.
     in_vain: AtomicBool,
+    /// Pieces of work that jobs have done: while it grows, space may come back.
+    stirs: AtomicU64,
+    /// Bytes of index files that a checkpoint has written and not committed: they take from the
+    /// disk what is kept for them.
+    index_pending: AtomicU64,
     last: Mutex<(Instant, Found)>,
 }
 
@@ -70,6 +75,8 @@ impl Space {
             whole_index_bytes: 0.into(),
             is_short: false.into(),
             in_vain: false.into(),
+            stirs: 0.into(),
+            index_pending: 0.into(),
             last: Mutex::new((Instant::now(), Found::default())),
         }
     }
@@ -82,6 +89,26 @@ impl Space {
     /// Whether writers are slowed or refused for want of space, or soon will be.
     pub(crate) fn holds_up_writers(&self) -> bool {
         self.is_full() || self.is_short.load(Ordering::Relaxed)
+    }
+
+    /// Whether writers are slowed or refused for want of space.
+    pub(crate) fn slows_writers(&self) -> bool {
+        self.is_full() || self.pause_us.load(Ordering::Relaxed) > 0
+    }
+
+    /// A job has done a piece of its work.
+    pub(crate) fn stir(&self) {
+        self.stirs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A checkpoint has written so much of an index file.
+    pub(crate) fn wrote_index(&self, bytes: u64) {
+        self.index_pending.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The checkpoint has ended, and what it does not need is gone.
+    pub(crate) fn index_settled(&self) {
+        self.index_pending.store(0, Ordering::Relaxed);
     }
 
     /// A checkpoint is due when the log is longer than this.
@@ -201,7 +228,9 @@ impl Core {
 
     fn wait_for_space(&self) -> Result<()> {
         let mut wait = Wait::begin(self);
+        let _hurry = self.requests.hurry();
         loop {
+            self.check_writable()?;
             if self.space.last.lock().0.elapsed() >= AGAIN {
                 self.look_at_disk();
             }
@@ -227,8 +256,8 @@ impl Core {
         }
     }
 
-    /// Grows while space is being reclaimed: with what is read to be copied, and with what a
-    /// checkpoint writes and frees.
+    /// Grows while space is being reclaimed: with what is read to be copied, with what a checkpoint
+    /// writes and frees, and with every piece of work of either.
     fn reclaimed(&self) -> u64 {
         let counters = &self.store.counters;
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -236,6 +265,7 @@ impl Core {
             .wrapping_add(of(&counters.defragment_segments))
             .wrapping_add(of(&counters.checkpoint_index_bytes))
             .wrapping_add(of(&counters.checkpoints))
+            .wrapping_add(of(&self.space.stirs))
     }
 
     /// Whether space will come back by itself.

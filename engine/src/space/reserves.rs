@@ -15,6 +15,8 @@ pub(crate) struct Sizes {
     pub(crate) wal_segment: u64,
     /// The index files that hold every entry, as of the last checkpoint.
     pub(crate) whole_index: u64,
+    /// What a checkpoint that is under way has written of its index files.
+    pub(crate) index_pending: u64,
     /// The log at which a checkpoint is due when space is short.
     pub(crate) checkpoint: u64,
 }
@@ -36,6 +38,8 @@ pub(crate) fn reserves(sizes: &Sizes) -> Reserves {
     // Copies: a segment that is filled, and the next one. Log: the spare, and one more. Index: all
     // of it once more, and what has been added since, which takes less there than in the log.
     let index = sizes.whole_index + sizes.whole_index / 8 + sizes.checkpoint / 2;
+    // What is written of them is there already: it must not count twice.
+    let index = index.saturating_sub(sizes.index_pending);
     let hard = 2 * sizes.value_segment + 2 * sizes.wal_segment + index + SMALL_FILES;
     // What puts may take before the next look.
     let soft = hard + sizes.value_segment + sizes.wal_segment;
@@ -116,6 +120,7 @@ mod tests {
         value_segment: 64 * MIB,
         wal_segment: 16 * MIB,
         whole_index: 40 * MIB,
+        index_pending: 0,
         checkpoint: 32 * MIB,
     };
 
@@ -124,6 +129,12 @@ mod tests {
         let Reserves { soft, hard } = reserves(&SIZES);
         assert_eq!(hard, (128 + 32 + 45 + 16) * MIB + SMALL_FILES);
         assert_eq!(soft, hard + 80 * MIB);
+        // As they are written.
+        let written = |mib: u64| reserves(&Sizes { index_pending: mib * MIB, ..SIZES }).soft;
+        assert_eq!(
+            (written(20), written(61), written(99)),
+            (soft - 20 * MIB, soft - 61 * MIB, soft - 61 * MIB)
+        );
     }
 
     #[test]

@@ -100,12 +100,6 @@ impl DamagedLog {
         )))
     }
 
-    /// No record of the log ends behind this.
-    pub(crate) fn limit_lsn(&self) -> Lsn {
-        let limits = self.files.segments.iter().map(|segment| segment.header.limit_lsn());
-        Lsn(limits.max().unwrap_or(self.checkpoint_lsn.0))
-    }
-
     /// What goes when the log ends at `to`.
     pub(crate) fn dropped(&self, to: Lsn, freeze_lsn: Lsn) -> Result<Dropped> {
         let mut dropped = Dropped { first_lsn: to, end_lsn: to, ..Dropped::default() };

@@ -58,13 +58,14 @@ impl Schedule {
             retrying += usize::from(known.failures > 0);
             *of_node.entry(known.node_id).or_default() += 1;
         }
-        // Those that have failed the least first, of them the ones that have waited the longest.
+        // First tries first; of the others the ones that have waited the longest, however often they
+        // have failed: one whose server is back must not wait for others to fail as often.
         let mut ready: Vec<(u64, Duration, u64, u64)> = Vec::new();
         for &(id, node_id) in active {
             match self.known.get(&id).map(|known| (&known.state, known.failures)) {
                 None => ready.push((0, Duration::ZERO, id, node_id)),
                 Some((State::Waiting(until), failures)) if *until <= now => {
-                    ready.push((failures, *until, id, node_id));
+                    ready.push((failures.min(1), *until, id, node_id));
                 }
                 Some(_) => {}
             }

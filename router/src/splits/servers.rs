@@ -152,9 +152,12 @@ fn not_proposed(address: &str, status: &Status) -> ApiError {
     let message = format!("no key was proposed: {}", told(address, status));
     let said = ApiError::from(status);
     match said.kind {
-        ErrorKind::Unavailable | ErrorKind::Internal => {
-            ApiError::unavailable(message, RETRY_AFTER_MS)
-        }
+        // A server that knows neither shard nor sender yet (it has just started, or the map has just
+        // changed) answers FAILED_PRECONDITION; one that hangs nothing in time.
+        ErrorKind::Unavailable
+        | ErrorKind::Internal
+        | ErrorKind::FailedPrecondition
+        | ErrorKind::DeadlineExceeded => ApiError::unavailable(message, RETRY_AFTER_MS),
         _ => ApiError { message, ..said }.with_not_applied(),
     }
 }
@@ -179,9 +182,9 @@ mod tests {
     #[test]
     fn what_a_server_says_keeps_its_kind() {
         for (kind, kept) in [
-            (ErrorKind::FailedPrecondition, ErrorKind::FailedPrecondition),
+            (ErrorKind::FailedPrecondition, ErrorKind::Unavailable),
             (ErrorKind::Unimplemented, ErrorKind::Unimplemented),
-            (ErrorKind::DeadlineExceeded, ErrorKind::DeadlineExceeded),
+            (ErrorKind::DeadlineExceeded, ErrorKind::Unavailable),
             (ErrorKind::ResourceExhausted, ErrorKind::ResourceExhausted),
             (ErrorKind::Unavailable, ErrorKind::Unavailable),
         ] {

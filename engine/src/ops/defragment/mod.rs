@@ -119,6 +119,9 @@ impl Core {
         let mut tried: HashSet<u32> = HashSet::new();
         loop {
             self.check_writable()?;
+            if !self.leaves_reserve()? {
+                return Ok(());
+            }
             let budget_bytes = match options.max_bytes {
                 0 => u64::MAX,
                 most if most <= work.report.bytes_moved => return Ok(()),
@@ -143,6 +146,23 @@ impl Core {
             }
             state.damaged.extend(work.damaged.drain(..));
         }
+    }
+
+    /// Whether there is disk for copies and for the checkpoint that gives space back: copies may take
+    /// two segments of what is kept, then a checkpoint is made, or must be.
+    fn leaves_reserve(&self) -> Result<bool> {
+        let segment = self.store.options.value_segment_bytes;
+        let is_short = || {
+            let disk = self.look_at_disk();
+            disk.available_bytes.saturating_sub(disk.soft_reserve_bytes) < 2 * segment
+        };
+        if self.store.value_log.empty_bytes() < 2 * segment || !is_short() {
+            return Ok(true);
+        }
+        if self.store.options.background {
+            self.checkpoint()?;
+        }
+        Ok(self.store.options.background)
     }
 
     /// Empties the segments of a batch; whether to go on.
@@ -192,8 +212,16 @@ impl Core {
     /// Moves what is still live in the segments: what reading them did not find.
     fn empty_rest(&self, batch: &[SegmentUse], work: &mut Work<'_>) -> Result<Outcome> {
         let log = &self.store.value_log;
-        let numbers = batch.iter().map(|segment| segment.number);
-        let left: HashSet<u32> = numbers.filter(|number| log.live_in(*number) > 0).collect();
+        let find_left = || -> HashSet<u32> {
+            let numbers = batch.iter().map(|segment| segment.number);
+            numbers.filter(|number| log.live_in(*number) > 0).collect()
+        };
+        if find_left().is_empty() {
+            return Ok(Outcome::Done);
+        }
+        // A writer that has replaced a record counts it as dead only afterwards.
+        self.stripes.pass();
+        let left = find_left();
         if left.is_empty() {
             return Ok(Outcome::Done);
         }

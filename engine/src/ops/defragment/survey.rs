@@ -24,6 +24,8 @@ use crate::value_log::{
 
 /// Bytes of one read.
 const READ_BYTES: u64 = 1 << 20;
+/// So many times a segment's length may be spent on checksums of what is no record.
+const MOST_WASTED: u64 = 4;
 /// What a look-up counts for a throttle: about what it costs beside a byte read.
 const BYTES_PER_LOOKUP: u64 = 256;
 
@@ -74,6 +76,7 @@ impl Core {
         let mut window = Window { bytes: Vec::new(), shown: start..start };
         let mut at = start;
         let mut lookups = 0;
+        let mut wasted = 0;
         while at + RECORD_ALIGN < end {
             // All of the next record, but the header first: it says how long that is.
             let mut needed = at + HEADER_BYTES;
@@ -104,7 +107,12 @@ impl Core {
             let len = record_len(bytes).filter(|len| at + len <= end);
             let record = len.and_then(|len| bytes.get(..len as usize));
             let Some(record) = record.filter(|record| check_record(record).is_ok()) else {
-                // A gap, or damage.
+                // A gap, or damage. What looks like a record and is none costs a checksum of all its
+                // length, and a gap may hold many such: bytes of values are the users'.
+                wasted += len.unwrap_or(0);
+                if wasted > MOST_WASTED * of.used_bytes {
+                    return true;
+                }
                 at += RECORD_ALIGN;
                 continue;
             };
