@@ -260,12 +260,13 @@ impl Core {
     /// writes and frees, and with every piece of work of either.
     fn reclaimed(&self) -> u64 {
         let counters = &self.store.counters;
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        of(&counters.defragment_read_bytes)
-            .wrapping_add(of(&counters.defragment_segments))
-            .wrapping_add(of(&counters.checkpoint_index_bytes))
-            .wrapping_add(of(&counters.checkpoints))
-            .wrapping_add(of(&self.space.stirs))
+        counters
+            .defragment_read_bytes
+            .load(Ordering::Relaxed)
+            .wrapping_add(counters.defragment_segments.load(Ordering::Relaxed))
+            .wrapping_add(counters.checkpoint_index_bytes.load(Ordering::Relaxed))
+            .wrapping_add(counters.checkpoints.load(Ordering::Relaxed))
+            .wrapping_add(self.space.stirs.load(Ordering::Relaxed))
     }
 
     /// Whether space will come back by itself.
