@@ -39,9 +39,8 @@ impl Core {
 
     /// Whether a shard has outgrown the limits, and what is known of its size is its own.
     pub(crate) fn is_too_large(&self, shard: &Shard) -> bool {
-        // The part of a split counts too high until its first merge. Any other merge may take long,
-        // and the next one begin right behind it: a shard that is written to would never be named.
-        sharding::is_too_large(size_of(shard), self.max_size()) && !shard.has_guess()
+        // What is frozen may be shared with the other half of a split: counted too high.
+        sharding::is_too_large(size_of(shard), self.max_size()) && shard.load().frozen.is_none()
     }
 
     /// Whether the engine itself should split a shard now.
@@ -52,7 +51,7 @@ impl Core {
         };
         matches!(self.store.options.sharding, Sharding::Alone { .. })
             && sharding::split_is_due(size_of(shard), self.max_size(), quiet)
-            && !shard.has_guess()
+            && shard.load().frozen.is_none()
     }
 
     /// Splits a shard, if that is still due.
