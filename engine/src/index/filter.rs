@@ -37,7 +37,7 @@ pub(crate) struct Filter {
 impl Filter {
     /// An empty filter for about `keys` keys.
     pub(crate) fn new(keys: usize) -> Self {
-        let lines = (keys.saturating_mul(BITS_PER_KEY)).div_ceil(LINE_BYTES * 8).max(1);
+        let lines = Self::lines_for(keys);
         Self { lines: vec![Line::default(); lines.min(u32::MAX as usize)], added: 0 }
     }
 
@@ -57,6 +57,15 @@ impl Filter {
     #[inline]
     fn line(&self, hash: u64) -> usize {
         (((hash >> 32) * self.lines.len() as u64) >> 32) as usize
+    }
+
+    /// Whether so many keys would do with half of it, or less.
+    pub(crate) fn is_large_for(&self, keys: usize) -> bool {
+        self.lines.len() > 2 * Self::lines_for(keys)
+    }
+
+    fn lines_for(keys: usize) -> usize {
+        (keys.saturating_mul(BITS_PER_KEY)).div_ceil(LINE_BYTES * 8).max(1)
     }
 
     /// Adds a key's hash.

@@ -15,7 +15,7 @@
 
 use super::append_region::{AppendCursor, AppendRegion};
 use super::entry::Entry;
-use super::sorted_region::{SortedBuilder, SortedRegion};
+use super::sorted_region::{Block, SortedBuilder, SortedRegion};
 use crate::types::KeyRange;
 
 /// What becomes of deleted keys.
@@ -92,13 +92,27 @@ pub(super) fn merge_newer(
 ) -> SortedRegion {
     // The old filter goes on while it has room: it knows the keys of shared blocks. It also knows
     // dead ones, which only cost a look in vain.
-    let old_filter = sorted.filter().filter(|filter| filter.has_room_for(count));
+    // But not one that is large beside the keys: the part of a split would keep the whole shard's.
+    let old_keys = keys_within(sorted, range);
+    let old_filter = sorted
+        .filter()
+        .filter(|filter| filter.has_room_for(count) && !filter.is_large_for(count + old_keys));
     let mut builder = match old_filter {
         Some(filter) if bloom => SortedBuilder::with_filter(Some(filter.clone())),
-        _ => SortedBuilder::new(count + sorted.len(), bloom),
+        _ => SortedBuilder::new(count + old_keys, bloom),
     };
     merge_into(&mut builder, newer, sorted, range, tombstones, between);
     builder.finish()
+}
+
+/// About how many keys of a region lie within a range: those of all blocks that reach into it.
+fn keys_within(sorted: &SortedRegion, range: &KeyRange) -> usize {
+    let reaches = |block: &Block| {
+        block.compare(block.count() - 1, &range.start).is_ge()
+            && (range.end.is_empty() || block.compare(0, &range.end).is_lt())
+    };
+    let blocks = sorted.blocks().iter().filter(|block| reaches(block));
+    blocks.map(|block| block.count()).sum()
 }
 
 /// The blocks of two sorted regions as one; all keys of `left` are less than all of `right`.
