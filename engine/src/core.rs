@@ -30,7 +30,7 @@ use crate::stats::{Counters, IndexStats, State, Stats};
 use crate::store::{Plan, Store};
 use crate::sync::{Held, Stripes, WordIndex};
 use crate::table_state::TableState;
-use crate::types::Lsn;
+use crate::types::{Lsn, ValueAt};
 use crate::wal::Wal;
 
 /// The parts of an open engine.
@@ -148,9 +148,9 @@ pub(crate) struct InFlight<'a> {
 }
 
 impl InFlight<'_> {
-    /// Makes a change visible. Here, so that no operation can do it before the words say so.
-    pub(crate) fn apply(&self, plan: Plan<'_>) {
-        self.core.store.apply(plan);
+    /// Makes a change visible; where its value is, if the log is to refer to it. Here, so that no operation can do it before the words say so.
+    pub(crate) fn apply(&self, plan: Plan<'_>) -> Option<ValueAt> {
+        self.core.store.apply(plan)
     }
 
     /// The write is in the log up to `lsn`: publish that and unlock.

@@ -6,6 +6,7 @@
 mod repair;
 mod verify;
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use crate::io::{Disk, LockFile, OsDisk};
 use crate::options::Options;
 use crate::recovery::load_manifest;
 use crate::types::{CheckpointId, KeyRange, Lsn, ShardId};
+use crate::value_log::Location;
 use crate::wal;
 
 pub use crate::wal::Dropped;
@@ -39,6 +41,8 @@ pub struct Inspection {
     pub shards: Vec<InspectedShard>,
     /// Immutable bytes of each value segment.
     pub value_segments: Vec<(u32, u32)>,
+    /// Where the log refers to: the number of a value segment, and bytes of it.
+    pub references: Vec<(u32, Range<u64>)>,
     /// Segments of the log.
     pub wal_segments: Vec<InspectedLog>,
 }
@@ -84,8 +88,9 @@ fn look(dir: &Path) -> Result<(Arc<dyn Disk>, LockFile)> {
 pub fn inspect(dir: impl AsRef<Path>) -> Result<Inspection> {
     let (disk, _lock) = look(dir.as_ref())?;
     let identity = identity::load(&*disk)?;
-    let Manifest { checkpoint, checkpoint_lsn, freeze_lsn, segments, shards, .. } =
-        load_manifest(&*disk)?;
+    let manifest = load_manifest(&*disk)?;
+    let references = references(&disk, &manifest)?;
+    let Manifest { checkpoint, checkpoint_lsn, freeze_lsn, segments, shards, .. } = manifest;
     let describe = |shard: &ManifestShard| InspectedShard {
         id: shard.id,
         range: shard.range.clone(),
@@ -99,6 +104,7 @@ pub fn inspect(dir: impl AsRef<Path>) -> Result<Inspection> {
         freeze_lsn,
         shards: shards.iter().map(describe).collect(),
         value_segments: segments.iter().map(|base| (base.segment, base.base_bytes)).collect(),
+        references,
         wal_segments: wal::inspect(&*disk)?
             .into_iter()
             .map(|segment| InspectedLog {
@@ -110,4 +116,17 @@ pub fn inspect(dir: impl AsRef<Path>) -> Result<Inspection> {
             })
             .collect(),
     })
+}
+
+/// Where the valid front of the log refers to, in log order.
+fn references(disk: &Arc<dyn Disk>, manifest: &Manifest) -> Result<Vec<(u32, Range<u64>)>> {
+    let segment_bytes = manifest.value_segment_bytes;
+    let mut found = Vec::new();
+    wal::for_each_reference(&**disk, manifest.checkpoint_lsn, &mut |reference| {
+        let location = Location(reference.at.location);
+        let start = location.offset() % segment_bytes;
+        let segment = (location.offset() / segment_bytes) as u32;
+        found.push((segment, start..start + location.allocated()));
+    })?;
+    Ok(found)
 }

@@ -22,6 +22,9 @@ pub const MAX_INLINE_BYTES: usize = 8;
 /// Smallest [`capacity_bytes`](Options::capacity_bytes): a few segments, and the reserves.
 pub const MIN_CAPACITY_BYTES: u64 = 64 << 20;
 
+/// Smallest [`write_once_bytes`](Options::write_once_bytes): what refers to a value is not larger.
+pub const MIN_WRITE_ONCE_BYTES: usize = 64;
+
 /// How values are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReadPolicy {
@@ -110,6 +113,10 @@ pub struct Options {
     /// [changes](crate::Engine::changes_since) that lag, over restarts too. Given up, oldest
     /// first, when the log needs room on a full disk.
     pub wal_keep_bytes: u64,
+    /// Values of at least this many bytes are written once, to the value log, and the log refers to
+    /// them: half of the bytes, and one more sync for each group of writes. On a disk that is
+    /// almost full, smaller ones too. `usize::MAX`: none, ever.
+    pub write_once_bytes: usize,
     /// Reorganize, checkpoint and defragment by themselves. Off: only by call.
     pub background: bool,
     /// Threads for reorganize and checkpoint.
@@ -139,6 +146,7 @@ impl Default for Options {
             memory_budget_bytes: None,
             checkpoint_wal_bytes: 512 << 20,
             wal_keep_bytes: 256 << 20,
+            write_once_bytes: 64 << 10,
             background: true,
             job_threads: 1,
         }
@@ -156,6 +164,7 @@ impl Options {
             append_capacity: 1 << 13,
             checkpoint_wal_bytes: 1 << 20,
             wal_keep_bytes: 256 << 10,
+            write_once_bytes: 600,
             background: false,
             ..Self::default()
         }
@@ -204,6 +213,9 @@ impl Options {
             return wrong(
                 "memory_budget_bytes must be at least 1; leave it out for all there is".into(),
             );
+        }
+        if self.write_once_bytes < MIN_WRITE_ONCE_BYTES {
+            return wrong(format!("write_once_bytes must be at least {MIN_WRITE_ONCE_BYTES}"));
         }
         if self.job_threads == 0 {
             return wrong("job_threads must be at least 1".into());

@@ -4,7 +4,8 @@
 //! - nothing is read, freed or checkpointed for a caller before the end of it;
 //! - what is found is synced before it is relied on: a kill leaves renames and log records in the
 //!   page cache only, and a power cut later must not take back what was served meanwhile;
-//! - replay writes to the value log only above the base, so a crash in it is just another crash;
+//! - replay writes to the value log only above the base and above all that the log refers to, so a
+//!   crash in it is just another crash;
 //! - every record is routed by its keys, never by the shard that it names: see [`crate::replay`].
 
 use std::path::Path;
@@ -35,7 +36,7 @@ use crate::store::Store;
 use crate::sync::Stripes;
 use crate::table_state::{Operations, TableState};
 use crate::types::CheckpointId;
-use crate::value_log::ValueLog;
+use crate::value_log::{Adopted, ValueLog};
 use crate::wal::Replay;
 
 /// Opens or makes a directory and recovers what is there.
@@ -72,14 +73,17 @@ pub(crate) fn open_with(disk: Arc<dyn Disk>, options: Options, workers: usize) -
         next_shard: manifest.next_shard,
         operations: Operations::restore(&manifest.operations),
     };
-    let replay = Replay::open(
+    let mut replay = Replay::open(
         Arc::clone(&disk),
         &store.options,
         manifest.checkpoint_lsn,
         manifest.freeze_lsn,
     )?;
+    adopt_references(&store.value_log, &mut replay)?;
     replay_log(&store, &replay, &mut state, workers)?;
-    let wal = replay.start(&store.options)?;
+    store.value_log.set_once_from(store.options.write_once_bytes);
+    let unsynced = store.value_log.unsynced();
+    let wal = replay.start(&store.options, Box::new(move || unsynced.sync()))?;
     let durable = wal.durable_lsn();
 
     identity.boot += 1;
@@ -137,6 +141,19 @@ pub(crate) fn open_with(disk: Arc<dyn Disk>, options: Options, workers: usize) -
 /// Reads the committed checkpoint.
 pub(crate) fn load_manifest(disk: &dyn Disk) -> Result<Manifest> {
     Manifest::decode(&disk.root().join(MANIFEST), &read_whole(disk, Path::new(MANIFEST))?)
+}
+
+/// Finds what the log refers to: ends the log before a record that refers to what is not there, and
+/// sees to it that nothing is written where the rest is.
+fn adopt_references(value_log: &ValueLog, replay: &mut Replay) -> Result<()> {
+    replay.cut_torn_references(&mut |reference| {
+        Ok(value_log.value_of_reference(reference.key, reference.at)?.is_some())
+    })?;
+    let mut adopted = Adopted::default();
+    replay.for_each_reference(&mut |reference, is_proven| {
+        value_log.found_reference(&mut adopted, reference.at, is_proven)
+    })?;
+    value_log.adopt(&adopted)
 }
 
 fn sync_as_found(disk: &dyn Disk, manifest: &Manifest) -> Result<()> {

@@ -16,8 +16,8 @@ use crate::index::{RevisionCounter, Shard, ShardTable, SortedRegion};
 use crate::store::{Planned, Store, region_bytes};
 use crate::sync::primitives::thread;
 use crate::table_state::TableState;
-use crate::types::{InstanceId, KeyRange, Revision};
-use crate::wal::{BodyView, Merge, OpKind, RecordView, Replay, Split};
+use crate::types::{InstanceId, KeyRange, Revision, ValueAt};
+use crate::wal::{BodyView, Merge, OpKind, OpView, RecordView, Replay, Split};
 use workers::{Failed, Turns, Workers};
 
 /// Most threads that apply writes.
@@ -62,8 +62,7 @@ pub(crate) fn replay_log(
             };
             for section in sections {
                 for (revision, op) in (section.first_revision.0..).zip(section.ops()) {
-                    let value = (op.kind == OpKind::Put).then_some(op.value);
-                    if !workers.push(lsn, revision, op.key, value) {
+                    if !workers.push(lsn, revision, op.key, NewValue::of(&op)) {
                         return Err(Error::new(
                             ErrorKind::Corrupt,
                             "a record before cannot be replayed",
@@ -128,8 +127,7 @@ fn replay_record(store: &Store, record: &RecordView<'_>, state: &mut TableState)
         BodyView::Write(sections) => {
             for section in sections {
                 for (revision, op) in (section.first_revision.0..).zip(section.ops()) {
-                    let value = (op.kind == OpKind::Put).then_some(op.value);
-                    replay_op(store, op.key, value, revision)?;
+                    replay_op(store, op.key, NewValue::of(&op), revision)?;
                 }
             }
             Ok(())
@@ -137,11 +135,32 @@ fn replay_record(store: &Store, record: &RecordView<'_>, state: &mut TableState)
     }
 }
 
-fn replay_op(store: &Store, key: &[u8], value: Option<&[u8]>, revision: u64) -> Result<()> {
+fn replay_op(store: &Store, key: &[u8], value: NewValue<'_>, revision: u64) -> Result<()> {
     while let Applied::Full(shard) = apply_op(store, key, value, revision)? {
         merge_full(store, &shard)?;
     }
     Ok(())
+}
+
+/// What a key gets.
+#[derive(Clone, Copy)]
+enum NewValue<'a> {
+    /// It is deleted.
+    None,
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// What is in the value log.
+    At(ValueAt),
+}
+
+impl<'a> NewValue<'a> {
+    fn of(op: &OpView<'a>) -> Self {
+        match (op.at, op.kind) {
+            (Some(at), _) => Self::At(at),
+            (None, OpKind::Delete) => Self::None,
+            (None, OpKind::Put | OpKind::PutAt) => Self::Bytes(op.value),
+        }
+    }
 }
 
 /// What became of an operation.
@@ -152,8 +171,20 @@ enum Applied {
     Full(Arc<Shard>),
 }
 
-fn apply_op(store: &Store, key: &[u8], value: Option<&[u8]>, revision: u64) -> Result<Applied> {
+fn apply_op(store: &Store, key: &[u8], value: NewValue<'_>, revision: u64) -> Result<Applied> {
     Store::check_key(key)?;
+    let value = match value {
+        NewValue::Bytes(value) => Some(value),
+        NewValue::None => None,
+        NewValue::At(at) => {
+            let (shard, done) = store.refer(key, at).map_err(not_served_is_damage)?;
+            if !done {
+                return Ok(Applied::Full(shard));
+            }
+            shard.revision.raise(Revision(revision));
+            return Ok(Applied::Done);
+        }
+    };
     match store.plan(key, value).map_err(not_served_is_damage)? {
         Planned::Ready(plan) => {
             let shard = Arc::clone(&plan.shard);

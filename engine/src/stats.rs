@@ -35,6 +35,8 @@ counters! {
     conditions_failed,
     /// Values overwritten where they are.
     updates_in_place,
+    /// Keys set whose value was written to the value log only.
+    puts_once,
     /// Reads that found a key.
     gets_hit,
     /// Reads of a missing key.

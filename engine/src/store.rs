@@ -18,7 +18,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Bundle, Entry, Shard, ShardTable, Slot, SortedRegion, key_hash};
 use crate::options::{MAX_INLINE_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES, Options};
 use crate::stats::Counters;
-use crate::value_log::{Access, Allocation, Location, ValueLog};
+use crate::types::ValueAt;
+use crate::value_log::{Access, Allocation, Location, Stored, ValueLog};
 
 /// The expiry of a value that has none.
 const NEVER: u64 = 0;
@@ -59,9 +60,17 @@ enum Target<'a> {
     /// Over the old bytes of this record.
     InPlace(Location),
     /// Into the key's own cell, with these T2 bytes if the value needs some.
-    Cell(Option<Allocation<'a>>),
+    Cell(Option<Space<'a>>),
     /// Into a new entry of the append region (reserved).
-    Append(Option<Allocation<'a>>),
+    Append(Option<Space<'a>>),
+}
+
+/// Bytes of the value log for a value.
+enum Space<'a> {
+    /// To be written when the change is applied; the log repeats the value.
+    Twice(Allocation<'a>),
+    /// Written already; the log refers to it.
+    Once(Stored<'a>),
 }
 
 impl<'a> Plan<'a> {
@@ -185,7 +194,10 @@ impl Store {
                     return Ok(Planned::Full(shard));
                 }
                 let space = value_bytes
-                    .map(|value| self.value_log.allocate(key.len(), value.len()))
+                    .map(|value| match self.value_log.is_once(value.len()) {
+                        true => self.value_log.store_once(key, value, NEVER).map(Space::Once),
+                        false => self.value_log.allocate(key.len(), value.len()).map(Space::Twice),
+                    })
                     .transpose()
                     .inspect_err(|_| {
                         if !own_cell {
@@ -209,50 +221,80 @@ impl Store {
 
     /// Gives back what a plan took.
     pub(crate) fn abandon(&self, plan: Plan<'_>) {
-        if let Target::Append(_) = plan.target {
-            plan.bundle.active.unreserve(1);
+        let Plan { bundle, target, .. } = plan;
+        if let Target::Append(_) = target {
+            bundle.active.unreserve(1);
         }
-        if let Target::Append(Some(space)) | Target::Cell(Some(space)) = plan.target {
-            space.abandon();
-        }
+        // With it goes its place.
+        drop(target);
     }
 
-    /// Makes a change visible. Cannot fail.
-    pub(crate) fn apply(&self, plan: Plan<'_>) {
+    /// Makes a change visible; where its value is, if the log is to refer to it. Cannot fail.
+    pub(crate) fn apply(&self, plan: Plan<'_>) -> Option<ValueAt> {
         let Plan { shard, bundle, hash, key, value, target, .. } = plan;
         let space = match target {
-            Target::Nothing => return,
+            Target::Nothing => return None,
             Target::InPlace(at) => {
                 bundle.mark_dirty();
                 self.value_log.overwrite(at, key, value.unwrap_or_default(), NEVER);
                 Counters::add(&self.counters.puts, 1);
                 Counters::add(&self.counters.updates_in_place, 1);
-                return;
+                return None;
             }
             Target::Cell(space) | Target::Append(space) => space,
         };
         bundle.mark_dirty();
+        let mut once = None;
         let entry = match (value, space) {
             (None, _) => Entry::tombstone(),
-            (Some(value), Some(space)) => {
+            (Some(_), Some(Space::Once(stored))) => {
+                Entry::value(once.insert(stored.count()).location)
+            }
+            (Some(value), Some(Space::Twice(space))) => {
                 Entry::value(self.value_log.write(space, key, value, NEVER).0)
             }
             // A value without space is short enough: the plan decided so by the same rule.
             (Some(value), None) => Entry::inline(value).unwrap_or(Entry::tombstone()),
         };
-        // Looked up again rather than kept: it borrows from the bundle, which the plan owns.
+        self.publish(&shard, &bundle, hash, key, entry);
+        if once.is_some() {
+            Counters::add(&self.counters.puts_once, 1);
+        }
+        once
+    }
+
+    /// Lets the index say something new of a key.
+    fn publish(&self, shard: &Shard, bundle: &Bundle, hash: u64, key: &[u8], entry: Entry) {
+        // Looked up again rather than kept: it borrows from the bundle, which a plan owns.
         let found = bundle.lookup_hashed(hash, key);
         let old = found.map_or(Slot::Tombstone, |found| found.cell.load().decode());
         bundle.publish(hash, key, found, entry);
         if let Slot::Value(at) = old {
             self.value_log.sub_live(Location(at));
         }
-        shard.count_live(slot_bytes(entry.decode()), slot_bytes(old));
-        let counters = &self.counters;
-        Counters::add(if value.is_some() { &counters.puts } else { &counters.deletes }, 1);
-        if value.is_some() && old == Slot::Tombstone {
+        let new = entry.decode();
+        shard.count_live(slot_bytes(new), slot_bytes(old));
+        let (counters, removed) = (&self.counters, new == Slot::Tombstone);
+        Counters::add(if removed { &counters.deletes } else { &counters.puts }, 1);
+        if !removed && old == Slot::Tombstone {
             Counters::add(&counters.inserts, 1);
         }
+    }
+
+    /// Lets a key have the value that the log refers to, which recovery has adopted. False when the
+    /// append region of the shard is full.
+    pub(crate) fn refer(&self, key: &[u8], at: ValueAt) -> Result<(Arc<Shard>, bool)> {
+        let shard = self.shard_of(key)?;
+        let bundle = Guarded::into_inner(shard.load());
+        let hash = key_hash(key);
+        if bundle.needs_room(bundle.lookup_hashed(hash, key)) && !bundle.active.try_reserve(1) {
+            return Ok((shard, false));
+        }
+        // First, for the key may have it already.
+        self.value_log.add_live(Location(at.location))?;
+        bundle.mark_dirty();
+        self.publish(&shard, &bundle, hash, key, Entry::value(at.location));
+        Ok((shard, true))
     }
 }
 

@@ -100,3 +100,12 @@ impl fmt::Debug for KeyRange {
         }
     }
 }
+
+/// Where the value of a put is that was written to the value log only: the log refers to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ValueAt {
+    /// The location of its record, as the index has it.
+    pub(crate) location: u64,
+    /// The checksum of that record.
+    pub(crate) crc: u32,
+}

@@ -31,7 +31,12 @@ fn wait_for(most: u64, what: &str) {
 fn the_ring_and_free_memory_go_back_when_the_engine_rests() {
     let dir = tempfile::tempdir().unwrap();
     // One segment holds all that the ring does.
-    let options = Options { background: true, wal_segment_bytes: 64 << 20, ..Options::for_tests() };
+    let options = Options {
+        background: true,
+        wal_segment_bytes: 64 << 20,
+        write_once_bytes: usize::MAX,
+        ..Options::for_tests()
+    };
     let engine = Engine::open(dir.path().join("data"), options).unwrap();
 
     let before = anonymous();

@@ -1,7 +1,8 @@
 //! The checkpoint, step by step. A crash before step 7 leaves the last checkpoint and a log that
 //! reaches back to it; files that no manifest names are removed by the next open.
 //!
-//! 1. `checkpoint_lsn :=` the reserved end of the log; note the value segments that are empty.
+//! 1. Note the value segments that are empty; `checkpoint_lsn :=` the reserved end of the log. In
+//!    this order: what the log from there on refers to lies in none of them.
 //! 2. Freeze every dirty shard, pass the stripes; `freeze_lsn :=` the reserved end; take the list of
 //!    shards and the outcomes of operations. The table lock is held from 1 to here.
 //! 3. Base lengths := tail, rounded up to a page; pass the stripes; show them to readers.
@@ -84,9 +85,9 @@ impl Core {
         // 1.
         let state = self.table_lock.lock();
         let log_bytes = self.wal.bytes_since_checkpoint();
+        let empty_segments = self.store.value_log.empty_segments();
         let checkpoint_lsn = self.wal.appended_lsn();
         report.lsn = checkpoint_lsn;
-        let empty_segments = self.store.value_log.empty_segments();
         // 2.
         let table = self.store.table.load_full();
         let mut frozen = Vec::new();

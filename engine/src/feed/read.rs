@@ -9,7 +9,8 @@ use crate::core::Core;
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::Shard;
 use crate::types::{KeyRange, Lsn, Revision};
-use crate::wal::{BodyView, Followed, OpKind, Reading};
+use crate::value_log::ValueLog;
+use crate::wal::{BodyView, Followed, OpKind, OpView, Reading};
 
 use std::sync::Arc;
 
@@ -73,7 +74,9 @@ impl Core {
             let mut changes = Changes { records: Vec::new(), next: plan.end, caught_up: true };
             let mut at = plan.to;
             if let Some(from) = plan.from {
-                let mut reader = Reader { plan: &plan, range, after, bytes: 0, found: Vec::new() };
+                let value_log = &self.store.value_log;
+                let mut reader =
+                    Reader { plan: &plan, range, after, value_log, bytes: 0, found: Vec::new() };
                 let read = self.wal.read_durable(from, plan.to, &mut |record, _, _| {
                     if let BodyView::Write(sections) = record.body() {
                         reader.take(sections)?;
@@ -195,6 +198,7 @@ struct Reader<'a> {
     plan: &'a Plan,
     range: &'a KeyRange,
     after: Revision,
+    value_log: &'a ValueLog,
     bytes: usize,
     found: Vec<Change>,
 }
@@ -218,14 +222,24 @@ impl Reader<'_> {
                     return Err(Error::new(ErrorKind::Corrupt, what));
                 }
                 let kind = match op.kind {
-                    OpKind::Put => ChangeKind::Put(op.value.to_vec()),
                     OpKind::Delete => ChangeKind::Delete,
+                    OpKind::Put | OpKind::PutAt => ChangeKind::Put(self.value_of(&op, revision)?),
                 };
-                self.bytes += op.key.len() + op.value.len();
+                self.bytes += op.key.len() + op.value_len;
                 self.found.push(Change { revision, key: op.key.to_vec(), kind });
             }
         }
         Ok(())
+    }
+}
+
+impl Reader<'_> {
+    fn value_of(&self, op: &OpView<'_>, revision: Revision) -> Result<Vec<u8>> {
+        let Some(at) = op.at else { return Ok(op.value.to_vec()) };
+        self.value_log.value_of_reference(op.key, at)?.ok_or_else(|| {
+            let why = "the space of a value that was replaced since has been used again";
+            too_old(self.range, self.after, revision, why)
+        })
     }
 }
 

@@ -3,19 +3,19 @@
 //! Invariant: changes nothing; one damaged file does not keep the others from being checked.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use super::look;
 use crate::api::VerifyReport;
-use crate::checkpoint::manifest::{Manifest, ManifestShard};
+use crate::checkpoint::manifest::ManifestShard;
 use crate::error::Result;
 use crate::identity::{self, read_whole};
 use crate::index::decode;
 use crate::io::Disk;
 use crate::options::Options;
 use crate::recovery::{load_manifest, load_store};
-use crate::value_log::check_files;
-use crate::wal::Replay;
+use crate::store::Store;
+use crate::value_log::{ValueLog, check_files};
+use crate::wal::{Reference, Replay};
 
 /// Checks a closed directory: identity, manifest, index files, every record of the checkpoint,
 /// and the log.
@@ -45,10 +45,19 @@ pub fn verify(dir: impl AsRef<Path>) -> Result<VerifyReport> {
     let problems = check_files(&*disk, &manifest.segments, manifest.value_segment_bytes);
     let values_are_well = problems.is_empty();
     report.problems.extend(problems.iter().map(ToString::to_string));
+    let mut store = None;
     if values_are_well {
-        verify_records(&disk, &manifest, &mut report);
+        store = load_store(&disk, Options::default(), &manifest)
+            .inspect_err(|error| report.problems.push(error.to_string()))
+            .ok();
     }
-    let log = Replay::open(disk, &Options::default(), log.0, log.1).and_then(|replay| {
+    if let Some(store) = &store {
+        verify_records(store, &mut report);
+    }
+    let log = Replay::open(disk, &Options::default(), log.0, log.1).and_then(|mut replay| {
+        if let Some(store) = &store {
+            verify_references(&store.value_log, &mut replay, &mut report)?;
+        }
         replay.for_each(&mut |_record, _end| {
             report.records += 1;
             Ok(())
@@ -67,11 +76,26 @@ fn check_index(disk: &dyn Disk, shard: &ManifestShard) -> Result<()> {
     })
 }
 
-fn verify_records(disk: &Arc<dyn Disk>, manifest: &Manifest, report: &mut VerifyReport) {
-    let store = match load_store(disk, Options::default(), manifest) {
-        Ok(store) => store,
-        Err(error) => return report.problems.push(error.to_string()),
+/// Checks every value that the log refers to, up to where an open would cut it.
+fn verify_references(
+    value_log: &ValueLog,
+    replay: &mut Replay,
+    report: &mut VerifyReport,
+) -> Result<()> {
+    let is_whole = |reference: &Reference<'_>| {
+        Ok(value_log.value_of_reference(reference.key, reference.at)?.is_some())
     };
+    replay.cut_torn_references(&mut |reference| is_whole(reference))?;
+    replay.for_each_reference(&mut |reference, _| {
+        if !is_whole(&reference)? {
+            let error = value_log.missing_reference(reference.at).with_key(reference.key);
+            report.problems.push(error.to_string());
+        }
+        Ok(())
+    })
+}
+
+fn verify_records(store: &Store, report: &mut VerifyReport) {
     for shard in store.table.load().shards() {
         let bundle = shard.load();
         let mut entries = bundle.sorted.cursor();

@@ -54,11 +54,15 @@ impl Core {
         permit: Permit<'_>,
         plans: Vec<Plan<'_>>,
     ) -> Lsn {
-        let ops: Vec<Op<'_>> = plans.iter().map(|plan| op(plan.change())).collect();
+        let mut ops: Vec<Op<'_>> = plans.iter().map(|plan| op(plan.change())).collect();
         let shards: Vec<Arc<Shard>> = plans.iter().map(|plan| Arc::clone(&plan.shard)).collect();
         let grown = plans.iter().filter(|plan| plan.grows()).count();
         let in_flight = self.in_flight(held);
-        plans.into_iter().for_each(|plan| in_flight.apply(plan));
+        for (op, plan) in ops.iter_mut().zip(plans) {
+            if let Some(at) = in_flight.apply(plan) {
+                *op = op.refer(at);
+            }
+        }
         let mut parts: Vec<(&Shard, &[Op<'_>])> = Vec::new();
         let mut start = 0;
         for end in 1..=shards.len() {

@@ -75,8 +75,9 @@ impl Core {
             let shard = plan.shard.clone();
             let grown = usize::from(plan.grows());
             let in_flight = self.in_flight(held);
-            in_flight.apply(plan);
-            let lsn = self.log(permit, &[(&shard, &ops)]);
+            let [op] = ops;
+            let op = in_flight.apply(plan).map_or(op, |at| op.refer(at));
+            let lsn = self.log(permit, &[(&shard, &[op])]);
             in_flight.commit(lsn);
             // 5. The caller waits for the LSN and acknowledges.
             self.trigger(&shard, grown);

@@ -11,14 +11,14 @@
 
 use std::ops::Range;
 
-use super::{Applied, apply_op, merge_full};
+use super::{Applied, NewValue, apply_op, merge_full};
 use crate::error::Error;
 use crate::store::Store;
 use crate::sync::WordIndex;
 use crate::sync::primitives::Mutex;
 use crate::sync::primitives::channel::{Receiver, Sender, bounded};
 use crate::sync::primitives::thread::{Scope, ScopedJoinHandle};
-use crate::types::Lsn;
+use crate::types::{Lsn, ValueAt};
 
 /// Batches that wait for a worker.
 const QUEUED: usize = 3;
@@ -31,8 +31,14 @@ struct Op {
     lsn: Lsn,
     revision: u64,
     key: Range<usize>,
-    /// `None`: the key is deleted.
-    value: Option<Range<usize>>,
+    value: Kept,
+}
+
+/// What the key gets.
+enum Kept {
+    Nothing,
+    Bytes(Range<usize>),
+    At(ValueAt),
 }
 
 /// Operations for one worker.
@@ -110,14 +116,18 @@ impl<'scope> Workers<'scope> {
         lsn: Lsn,
         revision: u64,
         key: &[u8],
-        value: Option<&[u8]>,
+        value: NewValue<'_>,
     ) -> bool {
         let count = self.workers.len();
         let worker = &mut self.workers[WordIndex::of(key).share(count)];
         let batch = &mut worker.filling;
-        let op =
-            Op { lsn, revision, key: batch.push(key), value: value.map(|value| batch.push(value)) };
-        batch.ops.push(op);
+        let key = batch.push(key);
+        let value = match value {
+            NewValue::None => Kept::Nothing,
+            NewValue::Bytes(value) => Kept::Bytes(batch.push(value)),
+            NewValue::At(at) => Kept::At(at),
+        };
+        batch.ops.push(Op { lsn, revision, key, value });
         if batch.bytes.len() < BATCH_BYTES && batch.ops.len() < BATCH_OPS {
             return true;
         }
@@ -193,7 +203,11 @@ fn work(
 fn apply(store: &Store, turns: &Turns, own: usize, batch: &Batch) -> Result<(), Failed> {
     for Op { lsn, revision, key, value } in &batch.ops {
         let key = &batch.bytes[key.clone()];
-        let value = value.clone().map(|value| &batch.bytes[value]);
+        let value = match value {
+            Kept::Nothing => NewValue::None,
+            Kept::Bytes(value) => NewValue::Bytes(&batch.bytes[value.clone()]),
+            Kept::At(at) => NewValue::At(*at),
+        };
         loop {
             let turn = turns.0[own].lock();
             let full = match apply_op(store, key, value, *revision).map_err(|e| (*lsn, e))? {

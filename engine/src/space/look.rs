@@ -20,6 +20,9 @@ const LEAST_KEPT_LOG: u64 = 32 << 20;
 /// as much again in copies.
 const GATHER_US: u64 = 60;
 
+/// On a full disk values from here on are written once, unless smaller ones are anyway.
+const ONCE_BYTES_WHEN_FULL: usize = 512;
+
 /// What was found.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Found {
@@ -74,7 +77,11 @@ impl Core {
         // blocks first should get them.
         let until_checkpoint = checkpoint / sizes.value_segment + 2;
         let keep = if free < kept.hard {
-            1
+            // No more than is lacking: a segment that is cut and filled again costs the file system a
+            // commit for each sync of what is written there.
+            let lacking = kept.hard.saturating_sub(2 * sizes.value_segment).saturating_sub(free);
+            let segments = log.free_bytes() / sizes.value_segment;
+            segments.saturating_sub(lacking.div_ceil(sizes.value_segment)).max(1)
         } else {
             until_checkpoint.min(live / 16 / sizes.value_segment + 2)
         };
@@ -102,6 +109,10 @@ impl Core {
         space.is_short.store(headroom < limits.reclaim_below, Ordering::Relaxed);
         let is_full = !is_debt && headroom < 2 * limits.reclaim_below;
         self.wal.gather(if is_full { GATHER_US } else { 0 });
+        let once = options.write_once_bytes;
+        let is_never = once == usize::MAX;
+        let when_full = is_full && !is_never;
+        log.set_once_from(if when_full { once.min(ONCE_BYTES_WHEN_FULL) } else { once });
         space.pause_is_debt.store(is_debt, Ordering::Relaxed);
         space.pause_us.store(pause, Ordering::Relaxed);
         let step = (headroom / 8).max(sizes.wal_segment.min(1 << 20));

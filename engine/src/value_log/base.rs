@@ -77,12 +77,12 @@ impl ValueLog {
     /// writes.
     pub(crate) fn sync_base(&self, mark: &BaseMark, between: &dyn Fn()) -> Result<()> {
         // Relaxed: one checkpoint at a time.
-        if self.sync_failed.load(Ordering::Relaxed) {
+        if self.unsynced.failed.load(Ordering::Relaxed) {
             let what = "an earlier sync of the value log failed";
             return Err(Error::new(ErrorKind::ReadOnly, what));
         }
         self.sync_all(mark, between)
-            .inspect_err(|_| self.sync_failed.store(true, Ordering::Relaxed))?;
+            .inspect_err(|_| self.unsynced.failed.store(true, Ordering::Relaxed))?;
         self.settled.fetch_max(mark.allocated, Ordering::Relaxed);
         Ok(())
     }
@@ -91,7 +91,15 @@ impl ValueLog {
         for base in &mark.bases {
             let Some(segment) = self.segment(base.segment) else { continue };
             let from = segment.synced.load(Ordering::Relaxed);
-            if from < base.base_bytes {
+            if from < base.base_bytes && segment.once.load(Ordering::Relaxed) {
+                // Most of it is durable already: it is synced with the log.
+                let (from, end) = (u64::from(from), u64::from(base.base_bytes));
+                segment
+                    .file
+                    .sync_range(from, end - from)
+                    .map_err(|error| Error::sync(segment.file.path(), &error))?;
+                segment.synced.store(base.base_bytes, Ordering::Relaxed);
+            } else if from < base.base_bytes {
                 sync_in_pieces(
                     &*segment.file,
                     u64::from(from),

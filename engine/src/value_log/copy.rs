@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use super::ValueLog;
 use super::location::Location;
 use super::placement::{PAGE, place};
-use super::segment::{FIRST_RECORD, Segment};
+use super::segment::FIRST_RECORD;
 use super::tail::Purpose;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::sync_in_pieces;
@@ -131,7 +131,7 @@ impl CopyBatch<'_> {
             let end = u64::from(piece.sealed_end());
             let synced = sync_in_pieces(&*segment.file, from, end, &|| between.borrow_mut()(0));
             if let Err(error) = synced {
-                log.sync_failed.store(true, Ordering::Relaxed);
+                log.unsynced.failed.store(true, Ordering::Relaxed);
                 return Err(Error::sync(segment.file.path(), &error));
             }
             between.borrow_mut()(0);
@@ -141,7 +141,7 @@ impl CopyBatch<'_> {
         for piece in self.pieces.iter_mut().filter(|piece| piece.end > piece.from) {
             let Some(segment) = log.segment(piece.segment) else { continue };
             let end = piece.sealed_end();
-            raise(segment, end);
+            segment.raise(end);
             piece.from = end;
             piece.end = end;
         }
@@ -158,14 +158,6 @@ impl Piece {
     fn sealed_end(&self) -> u32 {
         self.end.next_multiple_of(PAGE as u32)
     }
-}
-
-fn raise(segment: &Segment, end: u32) {
-    segment.tail.store(end, Ordering::Relaxed);
-    segment.floor.store(end, Ordering::Relaxed);
-    segment.synced.store(end, Ordering::Relaxed);
-    // Release: readers find the copies by locations that are published behind this.
-    segment.base.store(end, Ordering::Release);
 }
 
 impl Drop for CopyBatch<'_> {

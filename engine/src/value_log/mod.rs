@@ -16,6 +16,7 @@
 //! - what lies above the base lengths at open is never read, whatever it holds;
 //! - a segment is reused only when nothing in the index points into it, no allocation in it is
 //!   under way, the caller said so (`free`), and every reader that was pinned then is gone;
+//! - in a segment of records that are written once nothing is changed in place: see `once`;
 //! - nothing but [`Allocation`]s is stored to without the sequence lock, and each once.
 //!
 //! Lock order: the tail's lock, then the list of freed segments. Neither is held during a wait,
@@ -30,6 +31,7 @@ mod explore_test;
 mod fault_test;
 mod location;
 mod mapping;
+mod once;
 mod open;
 mod placement;
 mod read;
@@ -45,7 +47,7 @@ mod tail;
 #[cfg(test)]
 mod value_log_test;
 
-use crate::sync::primitives::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::primitives::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::sync::primitives::{Mutex, PlainMutex};
@@ -55,6 +57,7 @@ pub use self::bus_error::EXIT_BUS_ERROR;
 pub(crate) use self::bus_error::install as install_bus_error_handler;
 pub(crate) use self::copy::{CopyBatch, CopySlot};
 pub(crate) use self::location::{Location, RECORD_ALIGN};
+pub(crate) use self::once::{Adopted, Stored, Unsynced};
 pub(crate) use self::open::check_files;
 pub(crate) use self::read_policy::Access;
 pub(crate) use self::reclaim::SegmentUse;
@@ -87,8 +90,10 @@ pub(crate) struct ValueLog {
     folder_changed: AtomicBool,
     /// The last segment that was wanted could not be made for lack of space. Relaxed: for show.
     full: AtomicBool,
-    /// A sync failed: pages only look clean, so none may succeed any more.
-    sync_failed: AtomicBool,
+    /// Records that the log refers to and that are not durable yet; also, whether a sync failed.
+    unsynced: Arc<Unsynced>,
+    /// Values of at least so many bytes are written once. Relaxed: either way is right.
+    once_from: AtomicUsize,
     /// Bytes allocated since the open. Relaxed, like the next: only for triggers.
     allocated: AtomicU64,
     /// What of it was in the last base that was synced.
@@ -96,6 +101,11 @@ pub(crate) struct ValueLog {
 }
 
 impl ValueLog {
+    /// What the flusher of the log makes durable.
+    pub(crate) fn unsynced(&self) -> Arc<Unsynced> {
+        Arc::clone(&self.unsynced)
+    }
+
     fn segment(&self, number: u32) -> Option<&Segment> {
         self.segments.get(number as usize)?.get().map(|segment| &**segment)
     }

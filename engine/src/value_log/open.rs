@@ -13,6 +13,7 @@ use super::ValueLog;
 use super::base::SegmentBase;
 use super::location::{MAX_ALLOCATED, MAX_OFFSET};
 use super::mapping::Mapping;
+use super::once::Unsynced;
 use super::placement::PAGE;
 use super::segment::{self, FOLDER, Segment, check_file, number_of, path_of};
 use super::tail::Tail;
@@ -73,7 +74,9 @@ impl ValueLog {
             freeing: 0.into(),
             folder_changed: false.into(),
             full: false.into(),
-            sync_failed: false.into(),
+            unsynced: Arc::new(Unsynced::new(Arc::clone(&disk))),
+            // What is replayed is in the log.
+            once_from: usize::MAX.into(),
             allocated: 0.into(),
             settled: 0.into(),
             disk,
@@ -127,7 +130,7 @@ impl ValueLog {
         let mut tail = self.tail.lock();
         tail.mapped.push(base.segment);
         if has_blocks {
-            tail.add_room(base.segment, self.segment_bytes - len);
+            tail.records.add_room(base.segment, self.segment_bytes - len);
         }
         Ok(())
     }

@@ -150,7 +150,7 @@ impl ValueLog {
     /// Whether a sync has failed: no more writes then.
     pub(crate) fn sync_has_failed(&self) -> bool {
         // Relaxed: whoever sees it late fails at its own next sync.
-        self.sync_failed.load(Ordering::Relaxed)
+        self.unsynced.failed.load(Ordering::Relaxed)
     }
 
     /// Counts a copy as live: its sealed location is about to be published. Under the key's stripe.

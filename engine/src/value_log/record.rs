@@ -151,6 +151,11 @@ pub(crate) fn check_record(bytes: &[u8]) -> Result<(), &'static str> {
     Record::decode(bytes)?.verify()
 }
 
+/// The checksum that a record says it has.
+pub(super) fn crc_of_record(bytes: &[u8]) -> u32 {
+    bytes.first_chunk().map_or(0, |crc| u32::from_le_bytes(*crc))
+}
+
 /// The allocated length of the record that these bytes begin with, if its header can be one. Only
 /// [`check_record`] of all of them says whether it is.
 pub(crate) fn record_len(bytes: &[u8]) -> Option<u64> {

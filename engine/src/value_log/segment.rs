@@ -112,6 +112,9 @@ pub(super) struct Segment {
     live: AtomicU64,
     /// Allocations that are neither written nor abandoned.
     pending: AtomicU32,
+    /// Holds records that are written once, since it was last empty. Set under the tail's lock before
+    /// any is published, which orders it for whoever has a location in it.
+    pub(super) once: AtomicBool,
     /// In no use. Changed under the tail's lock.
     pub(super) free: AtomicBool,
     pub(super) residency: Residency,
@@ -130,6 +133,7 @@ impl Segment {
             synced: base.into(),
             live: 0.into(),
             pending: 0.into(),
+            once: false.into(),
             free: false.into(),
             residency: Residency::new(segment_bytes),
         }
@@ -142,8 +146,19 @@ impl Segment {
         self.tail.store(FIRST_RECORD, Ordering::Relaxed);
         self.synced.store(0, Ordering::Relaxed);
         self.live.store(0, Ordering::Relaxed);
+        self.once.store(false, Ordering::Relaxed);
         self.free.store(false, Ordering::Relaxed);
         self.residency.clear();
+    }
+
+    /// Everything up to `end` is base, durable, and never changed: under the tail's lock, or before
+    /// anybody writes.
+    pub(super) fn raise(&self, end: u32) {
+        self.tail.store(end, Ordering::Relaxed);
+        self.floor.store(end, Ordering::Relaxed);
+        self.synced.store(end, Ordering::Relaxed);
+        // Release: readers find the records by locations that are published behind this.
+        self.base.store(end, Ordering::Release);
     }
 
     /// The offset of a location in this segment.

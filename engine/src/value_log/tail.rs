@@ -25,17 +25,37 @@ const KEPT_FOR_COPIES: usize = 2;
 pub(super) enum Purpose {
     /// New records.
     Records,
+    /// New records that the log only refers to.
+    Once,
     /// Copies of old ones.
     Copies,
+}
+
+/// Segments that are filled with records of one kind.
+#[derive(Default)]
+pub(super) struct Lane {
+    /// Where records go now.
+    open: Option<u32>,
+    /// Partly filled ones, tried before a new one is taken.
+    with_room: Vec<u32>,
+}
+
+impl Lane {
+    /// Notes that `segment` has `room` bytes left.
+    pub(super) fn add_room(&mut self, segment: u32, room: u64) {
+        if room >= PAGE && self.with_room.len() < MOST_WITH_ROOM {
+            self.with_room.push(segment);
+        }
+    }
 }
 
 /// Which segments can take records. Everything is by segment number.
 #[derive(Default)]
 pub(super) struct Tail {
-    /// Where records go now.
-    pub(super) open: Option<u32>,
-    /// Partly filled ones, tried before a new one is taken.
-    pub(super) with_room: Vec<u32>,
+    /// Where records go that the log has, too.
+    pub(super) records: Lane,
+    /// Where records go that the log refers to.
+    pub(super) once: Lane,
     /// Where defragment's next copies go: sealed up to its tail.
     pub(super) copy: Option<u32>,
     /// The segments of the batch of copies that is under way.
@@ -55,23 +75,22 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Notes that `segment` has `room` bytes left.
-    pub(super) fn add_room(&mut self, segment: u32, room: u64) {
-        if room >= PAGE && self.with_room.len() < MOST_WITH_ROOM {
-            self.with_room.push(segment);
-        }
+    fn lane(&mut self, purpose: Purpose) -> &mut Lane {
+        if purpose == Purpose::Once { &mut self.once } else { &mut self.records }
     }
 
     /// Whether somebody writes to the segment, reads it whole, or is about to point into it.
     pub(super) fn is_taken(&self, segment: u32) -> bool {
-        self.open == Some(segment)
+        self.records.open == Some(segment)
+            || self.once.open == Some(segment)
             || self.copying.contains(&segment)
             || self.sources.contains(&segment)
     }
 
     /// Nothing is allocated in these segments any more.
     pub(super) fn close(&mut self, segments: &[u32]) {
-        self.with_room.retain(|number| !segments.contains(number));
+        self.records.with_room.retain(|number| !segments.contains(number));
+        self.once.with_room.retain(|number| !segments.contains(number));
         if self.copy.is_some_and(|number| segments.contains(&number)) {
             self.copy = None;
         }
@@ -85,9 +104,14 @@ pub(crate) struct Allocation<'a> {
     location: Location,
 }
 
-impl Allocation<'_> {
-    /// Gives the place up.
-    pub(crate) fn abandon(self) {}
+impl<'a> Allocation<'a> {
+    pub(super) fn segment(&self) -> &'a Segment {
+        self.segment
+    }
+
+    pub(super) fn location(&self) -> Location {
+        self.location
+    }
 }
 
 impl Drop for Allocation<'_> {
@@ -100,6 +124,16 @@ impl ValueLog {
     /// A place for a record. Under the key's stripe. Fails with [`ErrorKind::DiskFull`] when a new
     /// segment is needed and cannot be made; nothing is changed then.
     pub(crate) fn allocate(&self, key_len: usize, value_len: usize) -> Result<Allocation<'_>> {
+        self.allocate_for(Purpose::Records, key_len, value_len)
+    }
+
+    /// The same for a purpose.
+    pub(super) fn allocate_for(
+        &self,
+        purpose: Purpose,
+        key_len: usize,
+        value_len: usize,
+    ) -> Result<Allocation<'_>> {
         let len = record::allocated_len(key_len, value_len);
         if len > self.segment_bytes - PAGE {
             let limit = self.segment_bytes - PAGE;
@@ -108,29 +142,30 @@ impl ValueLog {
             )));
         }
         let mut tail = self.tail.lock();
-        if let Some(allocation) = self.allocate_open(&tail, len) {
+        if let Some(allocation) = self.allocate_open(&mut tail, purpose, len) {
             return Ok(allocation);
         }
-        let rolled = self.roll(&mut tail, len);
+        let rolled = self.roll(&mut tail, purpose, len);
         let full = matches!(&rolled, Err(error) if error.kind() == ErrorKind::DiskFull);
         self.full.store(full, Ordering::Relaxed);
         rolled?;
-        self.allocate_open(&tail, len)
+        self.allocate_open(&mut tail, purpose, len)
             .ok_or_else(|| Error::new(ErrorKind::DiskFull, "the value log has no room"))
     }
 
-    fn allocate_open(&self, tail: &Tail, len: u64) -> Option<Allocation<'_>> {
-        let segment = self.segment(tail.open?)?;
+    fn allocate_open(&self, tail: &mut Tail, purpose: Purpose, len: u64) -> Option<Allocation<'_>> {
+        let segment = self.segment(tail.lane(purpose).open?)?;
         let from = u64::from(segment.tail.load(Ordering::Relaxed));
         let start = place(from, len, self.segment_bytes)?;
         segment.tail.store((start + len) as u32, Ordering::Relaxed);
         segment.begin_pending();
         self.allocated.fetch_add(start + len - from, Ordering::Relaxed);
-        Some(Allocation { segment, location: Location::new(segment.start + start, len) })
+        let location = Location::new(segment.start + start, len);
+        Some(Allocation { segment, location })
     }
 
     /// Opens a segment that has room for `len` bytes.
-    fn roll(&self, tail: &mut Tail, len: u64) -> Result<()> {
+    fn roll(&self, tail: &mut Tail, purpose: Purpose, len: u64) -> Result<()> {
         let room = |number: u32| {
             let tail = self.segment(number)?.tail.load(Ordering::Relaxed);
             Some((self.segment_bytes - u64::from(tail), u64::from(tail)))
@@ -138,9 +173,10 @@ impl ValueLog {
         let fits = |number: &u32| {
             room(*number).is_some_and(|(_, tail)| place(tail, len, self.segment_bytes).is_some())
         };
-        let next = match tail.with_room.iter().position(fits) {
-            Some(i) => tail.with_room.swap_remove(i),
-            None => match self.take_free(tail, Purpose::Records) {
+        let with_room = &mut tail.lane(purpose).with_room;
+        let next = match with_room.iter().position(fits) {
+            Some(i) => with_room.swap_remove(i),
+            None => match self.take_free(tail, purpose) {
                 Err(error) if error.kind() == ErrorKind::DiskFull => {
                     // Better some room that copies have left over than none.
                     let copy = tail.copy.filter(|_| tail.copying.is_empty());
@@ -151,8 +187,15 @@ impl ValueLog {
                 taken => taken?,
             },
         };
-        if let Some(old) = tail.open.replace(next) {
-            tail.add_room(old, room(old).map_or(0, |(room, _)| room));
+        if purpose == Purpose::Once
+            && let Some(segment) = self.segment(next)
+        {
+            segment.once.store(true, Ordering::Relaxed);
+            self.unsynced.add_segment(&segment.file);
+        }
+        let lane = tail.lane(purpose);
+        if let Some(old) = lane.open.replace(next) {
+            lane.add_room(old, room(old).map_or(0, |(room, _)| room));
         }
         Ok(())
     }
@@ -227,6 +270,9 @@ impl ValueLog {
         let Some(segment) = self.segment((location.offset() / self.segment_bytes) as u32) else {
             return false;
         };
+        if segment.once.load(Ordering::Relaxed) {
+            return false;
+        }
         // The stripe orders this: the checkpoint passes it behind its store.
         segment.within(location) >= segment.floor.load(Ordering::Relaxed)
     }

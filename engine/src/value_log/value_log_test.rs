@@ -253,7 +253,7 @@ fn an_allocation_under_way_keeps_its_segment() {
     let location = log.write(under_way, b"k", b"0123456789", 0);
     assert_eq!(log.empty_segments(), [0; 0]);
     log.sub_live(location);
-    log.allocate(1, 1).unwrap().abandon();
+    drop(log.allocate(1, 1).unwrap());
     assert_eq!(log.empty_segments(), [0]);
 }
 

@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::encode::{Body, Record};
+use super::reference::no_values;
 use super::testing::{append, open, options, os_disk, replay, write};
 use super::{Replay, RequestId, inspect};
 use crate::error::ErrorKind;
@@ -271,7 +272,7 @@ fn retired_segments_are_reused_and_their_records_stay_gone() {
         let replay = replay(&disk, checkpoint, checkpoint).unwrap();
         let found = super::testing::contents(&replay);
         assert!(found == tail, "round {round}");
-        let wal = replay.start(&options()).unwrap();
+        let wal = replay.start(&options(), no_values()).unwrap();
         for i in 0..120 {
             let value = vec![round; 900 + i];
             tail.push((write(&wal, &value).unwrap().0, value));
@@ -315,7 +316,7 @@ fn the_ring_gives_its_memory_back_and_goes_on() {
         let options =
             Options { wal_segment_bytes, wal_ring_bytes: 2 << 20, ..Options::for_tests() };
         let replay = Replay::open(Arc::clone(&disk), &options, Lsn(0), Lsn(0)).unwrap();
-        let wal = replay.start(&options).unwrap();
+        let wal = replay.start(&options, no_values()).unwrap();
         let (start, len) = wal.shared.ring.memory();
         let value = vec![7; 500 << 10];
         for round in 1..=2 {

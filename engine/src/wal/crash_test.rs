@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::reference::no_values;
 use super::testing::{append, contents, value_of};
 use super::{Body, Op, Record, Replay, RequestId, Section, Wal};
 use crate::io::testing::{CrashDisk, Fault, FaultDisk, Operation, PowerCut, SeededRandom};
@@ -27,7 +28,7 @@ fn options() -> Options {
 fn open(disk: &Arc<dyn Disk>) -> (Wal, Vec<(u64, Vec<u8>)>) {
     let replay = Replay::open(Arc::clone(disk), &options(), Lsn(0), Lsn(0)).unwrap();
     let found = contents(&replay);
-    (replay.start(&options()).unwrap(), found)
+    (replay.start(&options(), no_values()).unwrap(), found)
 }
 
 /// A disk on which syncs of files that were there before lie: as after a failed sync, when the
@@ -235,7 +236,7 @@ impl Model {
         let acked = self.acked.iter().map(|(end, _)| *end).max().unwrap_or(0);
         assert!(acked <= cut, "seed {seed}: acknowledged {acked}, the log ends at {cut}");
         self.written.truncate(found.len());
-        let wal = replay.start(&options()).unwrap();
+        let wal = replay.start(&options(), no_values()).unwrap();
         // What was served must not vanish later.
         self.acked = vec![(cut, self.disk.crash_points())];
         wal

@@ -5,10 +5,11 @@
 
 use super::record::{
     Cursor, Header, KIND_CREATE_SHARD, KIND_FILLER, KIND_FORGET_OPERATION, KIND_MERGE,
-    KIND_REFUSE_OPERATION, KIND_SPLIT, KIND_WRITE, OP_FLAG_EXPIRY, OpKind, PREFIX_BYTES, RequestId,
+    KIND_REFUSE_OPERATION, KIND_SPLIT, KIND_WRITE, KIND_WRITE_AT, OP_FLAG_EXPIRY, OpKind,
+    PREFIX_BYTES, RequestId,
 };
 use super::shard_records::{Merge, Split, take_refusal};
-use crate::types::{InstanceId, Lsn, Revision, ShardId};
+use crate::types::{InstanceId, Lsn, Revision, ShardId, ValueAt};
 
 /// Why a record with valid checksums cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,7 +89,7 @@ impl<'a> RecordView<'a> {
             return Err(BadRecord::Newer("flags of a record"));
         }
         let body = match header.kind {
-            KIND_WRITE => {
+            KIND_WRITE | KIND_WRITE_AT => {
                 let sections = Sections { rest: cursor, left: header.sections };
                 BodyView::Write(sections.check()?)
             }
@@ -123,6 +124,7 @@ impl<'a> RecordView<'a> {
         matches!(
             kind,
             KIND_WRITE
+                | KIND_WRITE_AT
                 | KIND_FILLER
                 | KIND_CREATE_SHARD
                 | KIND_SPLIT
@@ -276,8 +278,12 @@ pub(crate) struct OpView<'a> {
     pub(crate) kind: OpKind,
     /// The key.
     pub(crate) key: &'a [u8],
-    /// The value; empty for a delete.
+    /// The value; empty for a delete, and when it is elsewhere.
     pub(crate) value: &'a [u8],
+    /// Where the value is, when it is not here.
+    pub(crate) at: Option<ValueAt>,
+    /// Its length, wherever it is.
+    pub(crate) value_len: usize,
     /// When the value expires, in milliseconds since 1970.
     pub(crate) expiry_ms: Option<u64>,
 }
@@ -291,6 +297,7 @@ impl<'a> OpView<'a> {
         let kind = match cursor.u8()? {
             1 => OpKind::Put,
             2 => OpKind::Delete,
+            3 => OpKind::PutAt,
             _ => return Some(Err(BadRecord::Newer("a kind of operation"))),
         };
         let flags = cursor.u8()?;
@@ -300,8 +307,18 @@ impl<'a> OpView<'a> {
         let key_len = usize::from(cursor.u16()?);
         let value_len = cursor.u32()? as usize;
         let expiry_ms = if flags & OP_FLAG_EXPIRY == 0 { None } else { Some(cursor.u64()?) };
+        let at = match kind {
+            OpKind::PutAt => {
+                let (location, crc) = (cursor.u64()?, cursor.u32()?);
+                if cursor.u32()? != 0 {
+                    return Some(Err(BadRecord::Newer("where a value is")));
+                }
+                Some(ValueAt { location, crc })
+            }
+            OpKind::Put | OpKind::Delete => None,
+        };
         let key = cursor.take(key_len)?;
-        let value = cursor.take(value_len)?;
-        Some(Ok(Self { kind, key, value, expiry_ms }))
+        let value = cursor.take(if at.is_some() { 0 } else { value_len })?;
+        Some(Ok(Self { kind, key, value, at, value_len, expiry_ms }))
     }
 }

@@ -4,7 +4,8 @@
 //!
 //! - section: instance u64, first_revision u64, ops u32, reserved u32, then its operations;
 //! - operation: kind u8, flags u8 (bit 0: expiry follows), key_len u16, value_len u32,
-//!   \[expiry_ms u64\], key, value; operation `i` has revision `first_revision + i`.
+//!   \[expiry_ms u64\], key, value; operation `i` has revision `first_revision + i`. In a put by
+//!   reference, before the key and instead of the value: location u64, checksum u32, reserved u32.
 //!
 //! A create-shard body: shard u64, instance u64, epoch u64, revision u64, start_len u16, end_len
 //! u16, reserved u32, start, end. The other bodies: `shard_records`.
@@ -13,12 +14,12 @@
 //! gave, whatever the revisions are: they are assigned in between.
 
 use super::record::{
-    CREATE_SHARD_BYTES, KIND_CREATE_SHARD, KIND_FILLER, KIND_FORGET_OPERATION, KIND_MERGE,
-    KIND_REFUSE_OPERATION, KIND_SPLIT, KIND_WRITE, OP_BYTES, OP_FLAG_EXPIRY, OpKind, PREFIX_BYTES,
-    RequestId, SECTION_BYTES, first_word, padded,
+    AT_BYTES, CREATE_SHARD_BYTES, KIND_CREATE_SHARD, KIND_FILLER, KIND_FORGET_OPERATION,
+    KIND_MERGE, KIND_REFUSE_OPERATION, KIND_SPLIT, KIND_WRITE, KIND_WRITE_AT, OP_BYTES,
+    OP_FLAG_EXPIRY, OpKind, PREFIX_BYTES, RequestId, SECTION_BYTES, first_word, padded,
 };
 use super::shard_records::{Merge, Split, encode_refusal, refusal_len};
-use crate::types::{InstanceId, Revision, ShardId};
+use crate::types::{InstanceId, Revision, ShardId, ValueAt};
 
 /// One operation of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,22 +32,30 @@ pub(crate) struct Op<'a> {
     pub(crate) value: &'a [u8],
     /// When the value expires, in milliseconds since 1970. Reserved.
     pub(crate) expiry_ms: Option<u64>,
+    /// Where the value is, for [`OpKind::PutAt`] and for that only.
+    pub(crate) at: Option<ValueAt>,
 }
 
 impl<'a> Op<'a> {
     /// Sets `key` to `value`.
     pub(crate) fn put(key: &'a [u8], value: &'a [u8]) -> Self {
-        Self { kind: OpKind::Put, key, value, expiry_ms: None }
+        Self { kind: OpKind::Put, key, value, expiry_ms: None, at: None }
     }
 
     /// Removes `key`.
     pub(crate) fn delete(key: &'a [u8]) -> Self {
-        Self { kind: OpKind::Delete, key, value: &[], expiry_ms: None }
+        Self { kind: OpKind::Delete, key, value: &[], expiry_ms: None, at: None }
     }
 
     fn encoded_len(&self) -> usize {
         let expiry = if self.expiry_ms.is_some() { 8 } else { 0 };
-        OP_BYTES + expiry + self.key.len() + self.value.len()
+        let value = if self.at.is_some() { AT_BYTES } else { self.value.len() };
+        OP_BYTES + expiry + self.key.len() + value
+    }
+
+    /// The same, but the value is in the value log.
+    pub(crate) fn refer(self, at: ValueAt) -> Self {
+        Self { kind: OpKind::PutAt, at: Some(at), ..self }
     }
 }
 
@@ -143,7 +152,12 @@ impl Record<'_> {
     /// The record's first eight bytes as a little-endian word.
     pub(super) fn first_word(&self, len: usize) -> u64 {
         match self.body {
-            Body::Write(sections) => first_word(len, KIND_WRITE, sections.len()),
+            Body::Write(sections) => {
+                let mut ops = sections.iter().flat_map(|section| section.ops);
+                let refers = ops.any(|op| op.at.is_some());
+                let kind = if refers { KIND_WRITE_AT } else { KIND_WRITE };
+                first_word(len, kind, sections.len())
+            }
             Body::Filler => first_word(len, KIND_FILLER, 0),
             Body::CreateShard { .. } => first_word(len, KIND_CREATE_SHARD, 0),
             Body::Split(_) => first_word(len, KIND_SPLIT, 0),
@@ -196,8 +210,16 @@ fn encode_op(op: &Op<'_>, sink: &mut impl Sink) {
     if let Some(expiry_ms) = op.expiry_ms {
         sink.put(&expiry_ms.to_le_bytes());
     }
-    sink.put(op.key);
-    sink.put(op.value);
+    match op.at {
+        None => {
+            sink.put(op.key);
+            sink.put(op.value);
+        }
+        Some(at) => {
+            put_words(sink, &[at.location, at.crc.into()]);
+            sink.put(op.key);
+        }
+    }
 }
 
 fn put_words(sink: &mut impl Sink, values: &[u64]) {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::reference::no_values;
 use super::testing::{append, contents};
 use super::{Replay, Wal};
 use crate::error::ErrorKind;
@@ -48,7 +49,7 @@ fn explore_what_is_acknowledged_is_synced() {
     explore("log", 300, || {
         let dir = folder();
         let disk = CrashDisk::new(dir.path().join("log")).unwrap();
-        let wal: Arc<Wal> = Arc::new(replay(disk.clone()).start(&options()).unwrap());
+        let wal: Arc<Wal> = Arc::new(replay(disk.clone()).start(&options(), no_values()).unwrap());
         let called = Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = (0..APPENDERS)
             .map(|appender| {
@@ -101,7 +102,7 @@ fn explore_poison_and_close_leave_nobody_waiting() {
     explore("poison", 300, || {
         let dir = folder();
         let disk = CrashDisk::new(dir.path().join("log")).unwrap();
-        let wal: Arc<Wal> = Arc::new(replay(disk.clone()).start(&options()).unwrap());
+        let wal: Arc<Wal> = Arc::new(replay(disk.clone()).start(&options(), no_values()).unwrap());
         let mut threads: Vec<_> = (0..2u8)
             .map(|appender| {
                 let wal = Arc::clone(&wal);

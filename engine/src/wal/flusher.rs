@@ -1,4 +1,5 @@
-//! The one thread that writes the log: all that is published and contiguous, one sync for it all.
+//! The one thread that writes the log: all that is published and contiguous, one sync for it all, and
+//! before it one for the values that it refers to.
 //!
 //! Invariants: `head == durable_lsn` between rounds; a round writes `[head, end)` into one segment
 //! with `base = head`, so what no later base proves durable lies in one segment; a segment is
@@ -108,6 +109,7 @@ impl Flusher {
         // SAFETY: `[head, end)` is published, so it is the flusher's until `give`.
         unsafe { shared.ring.clear(self.head, end) };
         shared.room.wrote(&shared.space, end - self.head);
+        (shared.sync_values)()?;
         self.sync()?;
         shared.counters.records.fetch_add(records, Ordering::Relaxed);
         shared.counters.fsyncs.fetch_add(1, Ordering::Relaxed);

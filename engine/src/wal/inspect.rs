@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use super::WAL_FOLDER;
+use super::decode::RecordView;
 use super::reader::SegmentReader;
+use super::reference::{Reference, references_of};
 use super::replay::FoundFiles;
 use super::walk::Walk;
 use crate::error::{Error, Result};
@@ -58,6 +60,29 @@ pub(crate) fn check(disk: &dyn Disk, checkpoint_lsn: Lsn, durable_lsn: Lsn) -> R
             Error::corrupt(&segment.file.path(), offset, what)
         }
     })
+}
+
+/// Shows every reference of the log's valid front, from `checkpoint_lsn` on.
+pub(crate) fn for_each_reference(
+    disk: &dyn Disk,
+    checkpoint_lsn: Lsn,
+    see: &mut dyn FnMut(Reference<'_>),
+) -> Result<()> {
+    let files = FoundFiles::read(disk)?;
+    let walk = Walk::valid(&files.segments, checkpoint_lsn)?;
+    for extent in &walk.extents {
+        let segment = &files.segments[extent.segment];
+        let mut reader = SegmentReader::new(Arc::clone(&segment.file), segment.header)?;
+        let mut at = extent.from;
+        while at < extent.to {
+            let Some((header, bytes)) = reader.record_at(at)? else { break };
+            if let Ok(view) = RecordView::parse(bytes) {
+                references_of(&view, see);
+            }
+            at += u64::from(header.len);
+        }
+    }
+    Ok(())
 }
 
 /// The started segments of `wal/`, in the order of their numbers.

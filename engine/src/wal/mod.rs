@@ -13,12 +13,13 @@
 //! - a record's `base` is the `durable_lsn` of the moment it was written: `base <= lsn`;
 //! - a segment's header becomes valid only after everything below its `start_lsn` is durable, so
 //!   the header of a newer segment above the end of the log proves that something was lost;
-//! - after the first failed write or sync nothing is written, synced or acknowledged any more.
+//! - after the first failed write or sync nothing is written, synced or acknowledged any more;
+//! - a value that a record refers to is durable when the record is: see `reference`.
 //!
 //! `record` framing and checksums, `encode`, `decode` bodies, `segment` files and their header
 //! `ring` memory, `space` waiting for it, `room` the same on the disk, `reservation` permit,
 //! reserve, publish, `shard_records`
-//! splits and merges, `parker`, `flusher` the thread, `commit` waiters, `retention` live and free
+//! splits and merges, `reference` values that are in the value log only, `parker`, `flusher` the thread, `commit` waiters, `retention` live and free
 //! segments, `reader` streaming, `walk` the torn-tail rule, `replay`, `reopen` recovery,
 //! `inspect` reading only, `repair` giving up the end of a damaged log.
 
@@ -31,6 +32,7 @@ mod inspect;
 mod parker;
 mod reader;
 mod record;
+mod reference;
 mod reopen;
 mod repair;
 mod replay;
@@ -78,12 +80,12 @@ use room::Room;
 use space::Space;
 
 pub(crate) use commit::Callback;
-pub(crate) use decode::SectionView;
-pub(crate) use decode::{BodyView, RecordView};
+pub(crate) use decode::{BodyView, OpView, RecordView, SectionView};
 pub(crate) use encode::{Body, Op, Record, Section};
 pub(crate) use follow::{Followed, Reading};
-pub(crate) use inspect::{check, inspect};
+pub(crate) use inspect::{check, for_each_reference, inspect};
 pub(crate) use record::{OpKind, RequestId};
+pub(crate) use reference::{Reference, SyncValues};
 pub(crate) use repair::DamagedLog;
 pub use repair::Dropped;
 pub(crate) use replay::Replay;
@@ -107,6 +109,7 @@ struct Shared {
     parker: Parker,
     segments: Segments,
     room: Room,
+    sync_values: SyncValues,
     /// The reserved end of the log. Appenders add to it with `AcqRel`: see [`Wal::reserve`].
     reserved: CachePadded<AtomicU64>,
     /// No more permits; the flusher ends once it has written everything reserved. Stored before
@@ -132,6 +135,7 @@ impl Wal {
         ring_bytes: usize,
         segments: Segments,
         active: ActiveSegment,
+        sync_values: SyncValues,
         checkpoint_lsn: Lsn,
         end: u64,
     ) -> Result<Self> {
@@ -147,6 +151,7 @@ impl Wal {
             parker: Parker::default(),
             segments,
             room,
+            sync_values,
             reserved: CachePadded::new(AtomicU64::new(end)),
             closing: AtomicBool::new(false),
             checkpoint_lsn: AtomicU64::new(checkpoint_lsn.0),

@@ -5,7 +5,7 @@
 //! | bytes | field | written by |
 //! |---|---|---|
 //! | 0..4 | `len` of the whole record, padding included | appender |
-//! | 4 | kind (1 write, 2 filler, 3 create shard, 16 to 19 see `shard_records`) | appender |
+//! | 4 | kind: 1 write, 2 filler, 3 create shard, 4 write by reference, 16 to 19 `shard_records` | appender |
 //! | 5 | flags (0) | appender |
 //! | 6..8 | sections of a write | appender |
 //! | 8..16 | the record's LSN: its start | appender |
@@ -31,6 +31,8 @@ pub(super) const MAX_RECORD_BYTES: usize = 1 << 30;
 pub(super) const KIND_WRITE: u8 = 1;
 pub(super) const KIND_FILLER: u8 = 2;
 pub(super) const KIND_CREATE_SHARD: u8 = 3;
+/// A write with at least one [`OpKind::PutAt`].
+pub(super) const KIND_WRITE_AT: u8 = 4;
 pub(super) const KIND_SPLIT: u8 = 16;
 pub(super) const KIND_MERGE: u8 = 17;
 pub(super) const KIND_REFUSE_OPERATION: u8 = 18;
@@ -42,6 +44,8 @@ pub(super) const SECTION_BYTES: usize = 24;
 pub(super) const OP_BYTES: usize = 8;
 /// An expiry time follows the operation's fixed part.
 pub(super) const OP_FLAG_EXPIRY: u8 = 1;
+/// Bytes of where a value is.
+pub(super) const AT_BYTES: usize = 16;
 /// Bytes of a create-shard body before its two keys.
 pub(super) const CREATE_SHARD_BYTES: usize = 40;
 
@@ -65,6 +69,8 @@ pub(crate) enum OpKind {
     Put = 1,
     /// Removes the key.
     Delete = 2,
+    /// Sets the key to a value that the log does not repeat: it is in the value log.
+    PutAt = 3,
 }
 
 /// Rounds a length up to where the next record may start.

@@ -24,9 +24,12 @@
 //!
 //! Invariants: `start_lsn == proven <= cut == durable_lsn`; the flusher goes on at the cut.
 
+use std::sync::Arc;
+
 use super::Wal;
 use super::flusher::ActiveSegment;
 use super::record::{HEADER_BYTES, Header};
+use super::reference::SyncValues;
 use super::replay::Replay;
 use super::retention::{LiveSegment, NewFile, Segments};
 use super::segment::{MakeError, SegmentHeader};
@@ -38,17 +41,16 @@ use crate::options::Options;
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// See [`Replay::start`].
-pub(super) fn start(replay: &Replay, options: &Options) -> Result<Wal> {
+pub(super) fn start(replay: &Replay, options: &Options, sync_values: SyncValues) -> Result<Wal> {
     let (proven, cut) = (replay.walk.proven, replay.walk.cut);
     debug_assert!(proven <= cut, "proven durable up to {proven}, but the log ends at {cut}");
-    let segments =
-        Segments::new(std::sync::Arc::clone(&replay.disk), options, replay.files.next_seq);
+    let segments = Segments::new(Arc::clone(&replay.disk), options, replay.files.next_seq);
     for &(seq, bytes) in &replay.files.unstarted {
         segments.push_free(seq, bytes);
     }
     let made = match segments.make(cut - proven).map_err(MakeError::into_error) {
         Err(error) if error.kind() == ErrorKind::DiskFull => {
-            return start_full(replay, options, segments, error);
+            return start_full(replay, options, sync_values, segments, error);
         }
         made => made?,
     };
@@ -66,7 +68,8 @@ pub(super) fn start(replay: &Replay, options: &Options) -> Result<Wal> {
     });
     segments.push_live(LiveSegment { seq, start_lsn: proven, bytes });
     let active = ActiveSegment { file, header };
-    Wal::start(options.wal_ring_bytes, segments, active, replay.checkpoint_lsn, cut)
+    let ring_bytes = options.wal_ring_bytes;
+    Wal::start(ring_bytes, segments, active, sync_values, replay.checkpoint_lsn, cut)
 }
 
 /// Starts on a disk without space for a new segment, and without a spare. The records of
@@ -74,7 +77,13 @@ pub(super) fn start(replay: &Replay, options: &Options) -> Result<Wal> {
 /// nothing; the sync then brings them to the disk although their pages looked clean. Everything
 /// below the cut is durable, and the first roll begins the reopen segment there, when space
 /// returns; until then no permit is granted, so nothing follows the cut.
-fn start_full(replay: &Replay, options: &Options, segments: Segments, error: Error) -> Result<Wal> {
+fn start_full(
+    replay: &Replay,
+    options: &Options,
+    sync_values: SyncValues,
+    segments: Segments,
+    error: Error,
+) -> Result<Wal> {
     let (proven, cut) = (replay.walk.proven, replay.walk.cut);
     let Some(last) = replay.files.segments.last() else { return Err(error) };
     tracing::warn!(%error, "the log starts without a segment: writes are refused");
@@ -93,8 +102,9 @@ fn start_full(replay: &Replay, options: &Options, segments: Segments, error: Err
     }
     // No new segment says where the log begins, so the whole chain stays, empty ones too.
     give_up_old(replay, &segments, &in_chain);
-    let active = ActiveSegment::placeholder(std::sync::Arc::clone(&last.file), cut);
-    Wal::start(options.wal_ring_bytes, segments, active, replay.checkpoint_lsn, cut)
+    let active = ActiveSegment::placeholder(Arc::clone(&last.file), cut);
+    let ring_bytes = options.wal_ring_bytes;
+    Wal::start(ring_bytes, segments, active, sync_values, replay.checkpoint_lsn, cut)
 }
 
 /// Writes `[proven, cut)` into the new segment.

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use super::WAL_FOLDER;
 use super::decode::{BadRecord, RecordView};
 use super::reader::SegmentReader;
+use super::record::KIND_WRITE_AT;
+use super::reference::{Reference, SyncValues, references_of};
 use super::segment::{HeaderState, SegmentHeader, parse_name, segment_path, sync_folder};
 use super::walk::{Extent, FoundSegment, Walk, walk};
 use super::{Wal, reopen};
@@ -97,6 +99,58 @@ impl Replay {
         Ok(Self { disk, files, walk, checkpoint_lsn })
     }
 
+    /// Calls `see` with every reference, in log order; `is_proven`: the record was durable for sure.
+    pub(crate) fn for_each_reference(
+        &self,
+        see: &mut dyn FnMut(Reference<'_>, bool) -> Result<()>,
+    ) -> Result<()> {
+        self.for_each_reference_from(self.checkpoint_lsn.0, see)
+    }
+
+    fn for_each_reference_from(
+        &self,
+        from: u64,
+        see: &mut dyn FnMut(Reference<'_>, bool) -> Result<()>,
+    ) -> Result<()> {
+        if !self.walk.refers {
+            return Ok(());
+        }
+        self.for_each_raw(from, &mut |segment, record| {
+            if record.bytes.get(4) != Some(&KIND_WRITE_AT) {
+                return Ok(());
+            }
+            let (_, _, view) = record.parse(segment)?;
+            let is_proven = record.lsn < self.walk.proven;
+            let mut result = Ok(());
+            references_of(&view, &mut |reference| {
+                if result.is_ok() {
+                    result = see(reference, is_proven);
+                }
+            });
+            result
+        })
+    }
+
+    /// Cuts the log at the first record that is not proven durable and refers to a value that is
+    /// not whole. Nothing has been replayed yet.
+    pub(crate) fn cut_torn_references(
+        &mut self,
+        is_whole: &mut dyn FnMut(&Reference<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        let mut torn = None;
+        // Every base is the end of a record.
+        self.for_each_reference_from(self.walk.proven, &mut |reference, _| {
+            if torn.is_none() && !is_whole(&reference)? {
+                torn = Some(reference.lsn);
+            }
+            Ok(())
+        })?;
+        if let Some(lsn) = torn {
+            self.walk.cut_at(lsn.0);
+        }
+        Ok(())
+    }
+
     /// Where the log ends.
     #[cfg(test)]
     pub(crate) fn cut(&self) -> Lsn {
@@ -156,9 +210,9 @@ impl Replay {
     }
 
     /// Starts the log again at the cut: what is not proven durable is written again into a new
-    /// segment. On return everything below the cut is durable.
-    pub(crate) fn start(self, options: &Options) -> Result<Wal> {
-        reopen::start(&self, options)
+    /// segment; what it refers to has been, by the caller. On return everything below the cut is durable.
+    pub(crate) fn start(self, options: &Options, sync_values: SyncValues) -> Result<Wal> {
+        reopen::start(&self, options, sync_values)
     }
 }
 

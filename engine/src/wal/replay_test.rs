@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::inspect::SegmentSummary;
+use super::reference::no_values;
 use super::segment::{HEADER_BLOCK_BYTES, SegmentHeader};
 use super::testing::{append, contents, open, options, os_disk, replay, write};
 use super::{Body, Op, Record, RequestId, Section, Wal, inspect};
@@ -197,7 +198,7 @@ fn what_no_base_proves_is_written_again() {
     let (bench, records) = Bench::with_records(9);
     let found = replay(&bench.disk, 0, 0).unwrap();
     assert_eq!((found.proven().0, found.cut().0), (records[7].0, records[8].0));
-    drop(found.start(&options()).unwrap());
+    drop(found.start(&options(), no_values()).unwrap());
     let newest = inspect(&*bench.disk).unwrap().pop().unwrap();
     assert!(newest.reopen);
     assert_eq!(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::reference::no_values;
 use super::{Body, BodyView, Op, Record, RecordView, Replay, RequestId, Section, Wal};
 use crate::error::Result;
 use crate::io::{Disk, OsDisk};
@@ -29,7 +30,7 @@ pub(super) fn replay(disk: &Arc<dyn Disk>, checkpoint: u64, freeze: u64) -> Resu
 pub(super) fn open(disk: &Arc<dyn Disk>) -> (Wal, Vec<(u64, Vec<u8>)>) {
     let replay = replay(disk, 0, 0).unwrap();
     let found = contents(&replay);
-    (replay.start(&options()).unwrap(), found)
+    (replay.start(&options(), no_values()).unwrap(), found)
 }
 
 /// End and value of each one-put record.

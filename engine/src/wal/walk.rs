@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use super::decode::RecordView;
 use super::reader::SegmentReader;
+use super::record::KIND_WRITE_AT;
 use super::segment::SegmentHeader;
 use crate::error::{Error, Result};
 use crate::io::File;
@@ -47,6 +48,8 @@ pub(super) struct Walk {
     pub(super) cut: u64,
     pub(super) proven: u64,
     pub(super) records: u64,
+    /// Whether any of them refers to a value.
+    pub(super) refers: bool,
 }
 
 /// Walks `segments`, which are in the order of their numbers. Reads only.
@@ -117,10 +120,21 @@ impl Walk {
             }
             self.proven = self.proven.max(header.base);
             self.records += 1;
+            self.refers |= header.kind == KIND_WRITE_AT;
             self.cut += u64::from(header.len);
         };
         self.extents.push(Extent { segment: current, from, to: self.cut });
         Ok(next.map(|index| current + 1 + index))
+    }
+
+    /// Lets the log end at `lsn`, where a record starts, not below what is proven durable.
+    pub(super) fn cut_at(&mut self, lsn: u64) {
+        debug_assert!(self.proven <= lsn && lsn <= self.cut);
+        self.cut = lsn;
+        self.extents.retain(|extent| extent.from <= lsn);
+        if let Some(last) = self.extents.last_mut() {
+            last.to = last.to.min(lsn);
+        }
     }
 
     /// Torn tail or damage.

@@ -65,10 +65,10 @@ fn ranges() -> Vec<KeyRange> {
 }
 
 impl Run {
-    fn new(seed: u64, keep: u64) -> Self {
+    fn new(seed: u64, keep: u64, write_once_bytes: usize) -> Self {
         let boundaries = CUTS.map(key).to_vec();
         let sharding = Sharding::Alone { boundaries };
-        let options = Options { sharding, wal_keep_bytes: keep, ..small() };
+        let options = Options { sharding, wal_keep_bytes: keep, write_once_bytes, ..small() };
         let folder = fast_dir();
         let disk = CrashDisk::new(folder.path().join("0")).unwrap();
         let engine = Engine::open_on(disk.clone(), options.clone()).unwrap();
@@ -292,8 +292,8 @@ impl Run {
     }
 }
 
-fn run(seed: u64, keep: u64, steps: usize) -> usize {
-    let mut run = Run::new(seed, keep);
+fn run(seed: u64, keep: u64, write_once_bytes: usize, steps: usize) -> usize {
+    let mut run = Run::new(seed, keep, write_once_bytes);
     for number in 0..steps {
         run.step(&format!("VMEMKV_SEED={seed} step {number}"));
     }
@@ -305,7 +305,7 @@ fn run(seed: u64, keep: u64, steps: usize) -> usize {
 #[test]
 fn readers_see_every_change_in_order_or_are_too_old() {
     let seed = seed("readers_see_every_change_in_order_or_are_too_old");
-    let too_old: usize = (0..6).map(|round| run(seed + round, 32 << 10, 4000)).sum();
+    let too_old: usize = (0..6).map(|round| run(seed + round, 32 << 10, 100, 4000)).sum();
     assert!(too_old > 0, "VMEMKV_SEED={seed}: the log is never recycled");
 }
 
@@ -313,6 +313,6 @@ fn readers_see_every_change_in_order_or_are_too_old() {
 fn nobody_is_too_old_while_the_log_is_kept() {
     let seed = seed("nobody_is_too_old_while_the_log_is_kept");
     for round in 0..4 {
-        assert_eq!(run(seed + round, 1 << 30, 4000), 0, "VMEMKV_SEED={}", seed + round);
+        assert_eq!(run(seed + round, 1 << 30, usize::MAX, 4000), 0, "VMEMKV_SEED={}", seed + round);
     }
 }

@@ -20,8 +20,12 @@ use vmemkv_engine::{Engine, Options, ScanOptions};
 /// Leaves a directory; what is in it.
 type Make = fn(&Path) -> make::Expected;
 /// The stored directories: name, and who makes them.
-const ALL: [(&str, Make); 3] =
-    [("clean", make::clean), ("unclean", make::unclean), ("shards", make::shards)];
+const ALL: [(&str, Make); 4] = [
+    ("clean", make::clean),
+    ("unclean", make::unclean),
+    ("shards", make::shards),
+    ("references", make::references),
+];
 /// The variable that makes them anew.
 const REGENERATE: &str = "VMEMKV_REGENERATE";
 /// Most bytes of all stored directories.
@@ -99,6 +103,11 @@ fn a_directory_with_an_unclean_end_opens() {
 #[test]
 fn a_directory_with_changed_shards_opens() {
     opens("shards");
+}
+
+#[test]
+fn a_directory_whose_log_refers_to_values_opens() {
+    opens("references");
 }
 
 /// Makes a stored directory anew.

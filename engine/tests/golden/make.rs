@@ -82,7 +82,11 @@ struct Work {
 
 impl Work {
     fn begin(root: &Path, sharding: Sharding) -> Self {
-        let engine = Engine::open(root, Options { sharding, ..options() }).unwrap();
+        Self::begin_with(root, Options { sharding, ..options() })
+    }
+
+    fn begin_with(root: &Path, options: Options) -> Self {
+        let engine = Engine::open(root, options).unwrap();
         Self { engine, model: BTreeMap::new() }
     }
 
@@ -189,6 +193,22 @@ pub(crate) fn unclean(root: &Path) -> Expected {
     work.model.retain(|key, _| !range.contains(key));
     work.delete(b"tenant/table/0119");
     work.put(b"tenant/table/0119", b"again");
+    work.end(false)
+}
+
+/// Values that the log only refers to, as of the checkpoint and after it, some of them replaced; no
+/// clean stop.
+pub(crate) fn references(root: &Path) -> Expected {
+    let sharding = alone(&[b"m"]);
+    let mut work = Work::begin_with(root, Options { sharding, write_once_bytes: 100, ..options() });
+    work.many(0, 20, b'1');
+    work.put(b"z/1", &[1; 5000]);
+    work.engine.checkpoint().unwrap();
+    work.put(b"z/1", &[2; 4000]);
+    work.put(b"z/2", &[3; 100]);
+    work.batch(&[(b"a/1", &[4; 300]), (b"a/2", b"here"), (b"z/3", &[5; 200])], &[b"z/2"]);
+    work.many(15, 25, b'6');
+    assert!(work.engine.stats().counters.puts_once > 5);
     work.end(false)
 }
 

@@ -1,13 +1,13 @@
 //! The worst that a crash leaves of the value log: anything above the base lengths.
 //!
-//! Invariants: not a byte below a base length that the manifest names is touched; all else may be
-//! (no log record vouches for a range of the value log: the log holds whole values). The same seed
-//! writes the same bytes.
+//! Invariants: not a byte below a base length that the manifest names is touched, nor one in a page that
+//! a log record refers to; all else may be. The same seed writes the same bytes.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -48,6 +48,12 @@ pub(crate) fn scribble(dir: &Path, seed: u64) -> usize {
     }
     let found = offline::inspect(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
     let bases: BTreeMap<_, _> = found.value_segments.into_iter().collect();
+    let pages_of = |(segment, range): (u32, Range<u64>)| {
+        // With the header: the log names the file.
+        let pages = range.start / PAGE as u64..range.end.div_ceil(PAGE as u64);
+        pages.chain([0]).map(move |page| (segment, page))
+    };
+    let referred: HashSet<(u32, u64)> = found.references.into_iter().flat_map(pages_of).collect();
     let mut random = StdRng::seed_from_u64(seed);
     let mut names: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
     names.sort();
@@ -55,7 +61,8 @@ pub(crate) fn scribble(dir: &Path, seed: u64) -> usize {
     let mut scribbled = 0;
     for path in names {
         let number = path.file_stem().and_then(|name| name.to_str()).unwrap().parse();
-        let base = number.ok().and_then(|number: u32| bases.get(&number)).copied().unwrap_or(0);
+        let segment: Option<u32> = number.ok();
+        let base = segment.and_then(|number| bases.get(&number)).copied().unwrap_or(0);
         let file = fs::File::options().read(true).write(true).open(&path).unwrap();
         let pages = file.metadata().unwrap().len() / PAGE as u64;
         let mut page = vec![0; PAGE];
@@ -63,7 +70,8 @@ pub(crate) fn scribble(dir: &Path, seed: u64) -> usize {
             let offset = number * PAGE as u64;
             file.read_exact_at(&mut page, offset).unwrap();
             let is_empty = page.iter().all(|byte| *byte == 0);
-            if offset < u64::from(base) || (is_empty && !random.random_bool(0.002)) {
+            let is_referred = segment.is_some_and(|segment| referred.contains(&(segment, number)));
+            if offset < u64::from(base) || is_referred || (is_empty && !random.random_bool(0.002)) {
                 if !is_empty {
                     stale.copy_from_slice(&page);
                 }

@@ -65,6 +65,9 @@ pub struct EngineConfig {
     pub checkpoint_wal_bytes: u64,
     /// Most bytes of log that are kept behind the checkpoint for readers of changes that lag.
     pub wal_keep_bytes: u64,
+    /// Values of at least this many bytes are written once, to the value log, and the log refers to
+    /// them; on a disk that is almost full, smaller ones too. 0: none, ever.
+    pub write_once_bytes: usize,
     /// Reorganize, checkpoint and defragment by themselves. Off: only by call.
     pub background: bool,
     /// Threads for reorganize and checkpoint.
@@ -90,6 +93,7 @@ impl Default for EngineConfig {
             memory_budget_bytes: options.memory_budget_bytes,
             checkpoint_wal_bytes: options.checkpoint_wal_bytes,
             wal_keep_bytes: options.wal_keep_bytes,
+            write_once_bytes: options.write_once_bytes,
             background: options.background,
             job_threads: options.job_threads,
         }
@@ -124,6 +128,10 @@ impl EngineConfig {
             memory_budget_bytes: self.memory_budget_bytes,
             checkpoint_wal_bytes: self.checkpoint_wal_bytes,
             wal_keep_bytes: self.wal_keep_bytes,
+            write_once_bytes: match self.write_once_bytes {
+                0 => usize::MAX,
+                bytes => bytes,
+            },
             background: self.background,
             job_threads: self.job_threads,
             ..Options::default()

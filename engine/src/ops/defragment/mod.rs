@@ -119,9 +119,9 @@ impl Core {
         let mut tried: HashSet<u32> = HashSet::new();
         loop {
             self.check_writable()?;
-            if !self.leaves_reserve()? {
+            let Some(most_bytes) = self.room_for_copies()? else {
                 return Ok(());
-            }
+            };
             let budget_bytes = match options.max_bytes {
                 0 => u64::MAX,
                 most if most <= work.report.bytes_moved => return Ok(()),
@@ -129,7 +129,7 @@ impl Core {
             };
             let limits = Limits {
                 min_dead_ratio: default_if_zero(options.min_dead_ratio),
-                batch_bytes: BATCH_BYTES.min(budget_bytes),
+                batch_bytes: most_bytes.min(budget_bytes),
             };
             let mut candidates = self.store.value_log.candidates();
             // What is no candidate any more was freed, and is another segment when it comes back.
@@ -148,21 +148,25 @@ impl Core {
         }
     }
 
-    /// Whether there is disk for copies and for the checkpoint that gives space back: copies may take
-    /// two segments of what is kept, then a checkpoint is made, or must be.
-    fn leaves_reserve(&self) -> Result<bool> {
+    /// How much may be copied at once, so that there is disk for the checkpoint that gives space back:
+    /// copies may take two segments of what is kept, then a checkpoint is made, or must be.
+    fn room_for_copies(&self) -> Result<Option<u64>> {
         let segment = self.store.options.value_segment_bytes;
         let is_short = || {
             let disk = self.look_at_disk();
             disk.available_bytes.saturating_sub(disk.soft_reserve_bytes) < 2 * segment
         };
-        if self.store.value_log.empty_bytes() < 2 * segment || !is_short() {
-            return Ok(true);
+        if !is_short() {
+            return Ok(Some(BATCH_BYTES));
         }
-        if self.store.options.background {
+        if self.store.value_log.empty_bytes() >= 2 * segment {
+            if !self.store.options.background {
+                return Ok(None);
+            }
             self.checkpoint()?;
         }
-        Ok(self.store.options.background)
+        // A segment's worth takes one more at most.
+        Ok(Some(BATCH_BYTES.min(segment)))
     }
 
     /// Empties the segments of a batch; whether to go on.
