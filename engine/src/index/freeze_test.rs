@@ -225,7 +225,7 @@ fn what_the_checkpoint_did_not_take_leaves_the_shard_dirty() {
     assert!(!shard.is_dirty());
     shard.mark_dirty();
     assert!(shard.is_dirty());
-    let not_frozen = shard.publish_merged(SortedRegion::empty(), true).err().unwrap();
+    let not_frozen = shard.publish_merged(Arc::new(SortedRegion::empty()), true).err().unwrap();
     assert_eq!(not_frozen.kind(), ErrorKind::Unavailable);
     assert!(store.contents() == store.expected());
 }
@@ -291,4 +291,60 @@ fn a_split_key_must_lie_inside() {
     }
     let (left, right) = shard.split(b"c\0", id(2), id(3), 1).unwrap();
     assert_eq!((left.range, right.range), (KeyRange::new("c", "c\0"), KeyRange::new("c\0", "k")));
+}
+
+/// What has only been written over is no work for a merge, and nothing is missed for it: new keys,
+/// deletes that a file knows, and regions that were put together are merged.
+#[test]
+fn a_merge_of_nothing_new_is_the_region_itself() {
+    let store = Store::new();
+    let shard = store.table.load().shards()[0].clone();
+    (0..500).for_each(|n| store.write(&key(n), Entry::value(n as u64)));
+    let merge = |bloom: bool, take: bool| {
+        let old = Arc::clone(&shard.load().sorted);
+        shard.freeze().unwrap();
+        let merged = shard.merge_frozen(bloom, &|| ());
+        if take {
+            merged.take_changed();
+        }
+        shard.publish_merged(Arc::clone(&merged), false).unwrap();
+        assert!(store.contents() == store.expected());
+        Arc::ptr_eq(&old, &merged)
+    };
+    assert!(!merge(true, true));
+    (0..500).for_each(|n| store.write(&key(n), Entry::value(1000 + n as u64)));
+    assert!(merge(true, false));
+    assert_eq!(shard.load().sorted.changed(), 500, "no file has them");
+    store.write(&key(500), Entry::value(1));
+    assert!(!merge(true, true));
+    assert_eq!(shard.load().sorted.len(), 501);
+    // A tombstone stays until a file has it, and goes then.
+    store.write(&key(7), Entry::tombstone());
+    assert!(merge(true, true));
+    assert_eq!(shard.load().sorted.len(), 501);
+    assert!(!merge(true, true));
+    assert_eq!((shard.load().sorted.len(), shard.load().sorted.tombstones()), (500, 0));
+    // Another filter than the region has.
+    assert!(!merge(false, true) && merge(false, true) && !merge(true, true));
+    // The parts of a split hold half the keys each; put together, they are merged once.
+    let id = |n| (ShardId(n), InstanceId(n));
+    let (left, right) = shard.split(&key(250), id(2), id(3), 1).unwrap();
+    let halves = [left, right].map(|child| {
+        let merged = child.merge_frozen(true, &|| ());
+        child.publish_merged(merged, true).unwrap();
+        child
+    });
+    let [left, right] = &halves;
+    assert_eq!(left.load().sorted.len() + right.load().sorted.len(), 500);
+    assert!(left.load().sorted.len() > 0 && right.load().sorted.len() > 0);
+    let whole = left.merge_with(right, id(4), 1, true).unwrap();
+    // A writer that still has the old regions: the count of the new one does not know.
+    left.load().lookup(&key(3)).unwrap().cell.store(Entry::tombstone());
+    left.load().sorted.take_changed();
+    let joint = Arc::clone(&whole.load().sorted);
+    assert_eq!(joint.tombstones(), 0);
+    whole.mark_filed();
+    let merged = whole.merge_frozen(true, &|| ());
+    assert!(!Arc::ptr_eq(&joint, &merged));
+    assert_eq!((merged.len(), merged.tombstones()), (499, 0));
 }

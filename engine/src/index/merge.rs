@@ -15,6 +15,7 @@
 
 use super::append_region::{AppendCursor, AppendRegion};
 use super::entry::Entry;
+use super::filter::Filter;
 use super::sorted_region::{Block, SortedBuilder, SortedRegion};
 use crate::types::KeyRange;
 
@@ -105,8 +106,36 @@ pub(super) fn merge_newer(
     builder.finish()
 }
 
+/// Whether a merge of these comes to the sorted region as it is. Then nothing need be built: what is
+/// written over and over without new keys costs no merge.
+pub(crate) fn changes_nothing(
+    frozen: Option<&AppendRegion>,
+    sorted: &SortedRegion,
+    range: &KeyRange,
+    bloom: bool,
+    tombstones: Tombstones,
+) -> bool {
+    let fits = |filter: &Filter| bloom && !filter.is_large_for(sorted.len());
+    let no_newer = || {
+        let Some(frozen) = frozen.filter(|frozen| frozen.len() > 0) else { return true };
+        let mut cursor = frozen.cursor();
+        cursor.seek_at_or_after(&range.start);
+        cursor.key().is_none_or(|key| !range.is_before_end(key))
+    };
+    let drop_all = tombstones == Tombstones::Drop;
+    let loses = || sorted.blocks().iter().any(|block| block.loses_tombstones(drop_all));
+    sorted.filter().map_or(!bloom || sorted.len() == 0, fits)
+        && sorted.is_within(range)
+        && no_newer()
+        && !sorted.is_joint()
+        && !(sorted.tombstones() > 0 && loses())
+}
+
 /// About how many keys of a region lie within a range: those of all blocks that reach into it.
 fn keys_within(sorted: &SortedRegion, range: &KeyRange) -> usize {
+    if sorted.is_within(range) {
+        return sorted.len();
+    }
     let reaches = |block: &Block| {
         block.compare(block.count() - 1, &range.start).is_ge()
             && (range.end.is_empty() || block.compare(0, &range.end).is_lt())
@@ -123,7 +152,7 @@ pub(crate) fn concatenate(left: &SortedRegion, right: &SortedRegion, bloom: bool
         let taken = builder.push_block(block);
         debug_assert!(taken, "a block was refused");
     }
-    builder.finish()
+    builder.finish().joint()
 }
 
 /// Adds both sides' entries within `range` to `builder`, which holds only lesser keys.
@@ -135,7 +164,10 @@ fn merge_into<N: Newer>(
     tombstones: Tombstones,
     between: &dyn Fn(),
 ) {
-    let any_tombstones = sorted.tombstones() > 0;
+    let any_tombstones = sorted.may_have_tombstones();
+    if !any_tombstones {
+        builder.expect_live_blocks();
+    }
     let mut old = sorted.cursor();
     old.seek_at_or_after(&range.start);
     for step in 0.. {

@@ -15,7 +15,7 @@ use arc_swap::Guard;
 
 use super::append_region::AppendRegion;
 use super::bundle::Bundle;
-use super::merge::{Tombstones, concatenate, merge};
+use super::merge::{Tombstones, changes_nothing, concatenate, merge};
 use super::revision_counter::RevisionCounter;
 use super::sorted_region::SortedRegion;
 use crate::error::{Error, ErrorKind, Result};
@@ -196,13 +196,18 @@ impl Shard {
     /// What the frozen and sorted regions are together, within the shard's range. The caller has
     /// passed every stripe since the freeze. Touches nothing.
     ///
-    /// Tombstones stay while no index file knows of the delete. `between` is called every so often,
+    /// Without new keys, and without tombstones to drop, it is the sorted region itself. Tombstones
+    /// stay while no index file knows of the delete. `between` is called every so often,
     /// and may sleep.
-    pub(crate) fn merge_frozen(&self, bloom: bool, between: &dyn Fn()) -> SortedRegion {
+    pub(crate) fn merge_frozen(&self, bloom: bool, between: &dyn Fn()) -> Arc<SortedRegion> {
         let bundle = self.bundle.load_full();
         let filed = self.filed.load(Ordering::Relaxed);
         let keep = if filed { Tombstones::KeepUnsaved } else { Tombstones::Drop };
-        merge(bundle.frozen.as_deref(), &bundle.sorted, &self.range, bloom, keep, between)
+        let (frozen, sorted) = (bundle.frozen.as_deref(), &bundle.sorted);
+        if changes_nothing(frozen, sorted, &self.range, bloom, keep) {
+            return Arc::clone(sorted);
+        }
+        Arc::new(merge(frozen, sorted, &self.range, bloom, keep, between))
     }
 
     /// Remembers that an index file of the shard is about to be written.
@@ -216,8 +221,8 @@ impl Shard {
         merged: &SortedRegion,
         bloom: bool,
         between: &dyn Fn(),
-    ) -> SortedRegion {
-        merge(None, merged, &self.range, bloom, Tombstones::Drop, between)
+    ) -> Arc<SortedRegion> {
+        Arc::new(merge(None, merged, &self.range, bloom, Tombstones::Drop, between))
     }
 
     /// What the frozen and sorted regions hold together, and how much of it is in no index file
@@ -234,7 +239,7 @@ impl Shard {
     /// stays dirty.
     ///
     /// Fails, changing nothing, when the shard is not frozen.
-    pub(crate) fn publish_merged(&self, merged: SortedRegion, keep_dirty: bool) -> Result<()> {
+    pub(crate) fn publish_merged(&self, merged: Arc<SortedRegion>, keep_dirty: bool) -> Result<()> {
         let old = self.bundle.load_full();
         let Some(frozen) = &old.frozen else {
             return Err(self.busy("is not frozen"));
@@ -243,11 +248,8 @@ impl Shard {
             // Before the swap: at no moment does the shard look clean.
             old.active.mark_written();
         }
-        let new = Arc::new(Bundle {
-            active: Arc::clone(&old.active),
-            frozen: None,
-            sorted: Arc::new(merged),
-        });
+        let new =
+            Arc::new(Bundle { active: Arc::clone(&old.active), frozen: None, sorted: merged });
         self.swap(&old, &new)
     }
 

@@ -7,7 +7,7 @@
 use std::cmp::Ordering as Order;
 
 use crate::index::cell::{CellRef, Sequence};
-use crate::index::entry::Entry;
+use crate::index::entry::{Entry, Tag};
 use crate::index::key_hash;
 use crate::sync::primitives::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
@@ -232,12 +232,18 @@ impl Block {
     /// index file.
     pub(crate) fn loses_tombstones(&self, all: bool) -> bool {
         let keep = if all { 0 } else { self.changed() };
-        (0..self.count()).any(|at| keep >> at & 1 == 0 && self.entry(at).is_tombstone())
+        (0..self.count()).any(|at| keep >> at & 1 == 0 && self.is_tombstone(at))
     }
 
     /// Entries that are tombstones now.
     pub(crate) fn tombstones(&self) -> usize {
-        (0..self.count()).filter(|&index| self.entry(index).is_tombstone()).count()
+        (0..self.count()).filter(|&index| self.is_tombstone(index)).count()
+    }
+
+    /// Whether the entry at `index` is a tombstone now. Looks at its tag alone, which is one cache line
+    /// for the whole block; relaxed, as the bits above.
+    fn is_tombstone(&self, index: usize) -> bool {
+        Tag::trusted(self.tags[index].load(Ordering::Relaxed)).is_tombstone()
     }
 
     /// Memory in bytes, with the counts of its `Arc`.

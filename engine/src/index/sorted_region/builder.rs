@@ -77,6 +77,10 @@ pub(crate) struct SortedBuilder {
     filter: Option<Filter>,
     /// The filter already has the keys of blocks that are pushed whole.
     filter_knows_blocks: bool,
+    /// No block that is pushed whole has a tombstone.
+    blocks_live: bool,
+    /// Tombstones in the blocks.
+    tombstones: usize,
 }
 
 impl SortedBuilder {
@@ -89,13 +93,27 @@ impl SortedBuilder {
             pending: Pending::default(),
             filter,
             filter_knows_blocks: false,
+            blocks_live: false,
+            tombstones: 0,
         }
     }
 
     /// A builder whose filter, or lack of one, is given; it knows the keys of every block that will
     /// be pushed whole.
     pub(crate) fn with_filter(filter: Option<Filter>) -> Self {
-        Self { blocks: Vec::new(), pending: Pending::default(), filter, filter_knows_blocks: true }
+        Self {
+            blocks: Vec::new(),
+            pending: Pending::default(),
+            filter,
+            filter_knows_blocks: true,
+            blocks_live: false,
+            tombstones: 0,
+        }
+    }
+
+    /// No block that will be pushed whole has a tombstone, so nobody need look for them there.
+    pub(crate) fn expect_live_blocks(&mut self) {
+        self.blocks_live = true;
     }
 
     /// Adds an entry whose key is greater than all before. `changed`: it is in no index file yet.
@@ -125,6 +143,9 @@ impl SortedBuilder {
                 block.read_key(index, &mut key);
                 filter.add(key_hash(&key));
             }
+        }
+        if !self.blocks_live {
+            self.tombstones += block.tombstones();
         }
         self.blocks.push(Arc::clone(block));
         true
@@ -160,8 +181,9 @@ impl SortedBuilder {
             + self.filter.as_ref().map_or(0, Filter::memory_bytes);
         SortedRegion {
             len: self.blocks.iter().map(|block| block.count()).sum(),
-            tombstones: AtomicUsize::new(self.blocks.iter().map(|block| block.tombstones()).sum()),
+            tombstones: AtomicUsize::new(self.tombstones),
             blocks: self.blocks,
+            is_joint: false,
             groups,
             top,
             filter: self.filter,
@@ -172,6 +194,7 @@ impl SortedBuilder {
     fn emit(&mut self, count: usize) {
         // `take_block` makes parts that fit together.
         if let Some(block) = self.pending.take_block(count) {
+            self.tombstones += block.tombstones();
             self.blocks.push(Arc::new(block));
         }
     }

@@ -44,6 +44,8 @@ pub(crate) struct SortedRegion {
     filter: Option<Filter>,
     len: usize,
     tombstones: AtomicUsize,
+    /// `tombstones` may miss some, until the next merge: see [`SortedRegion::joint`].
+    is_joint: bool,
     memory: usize,
 }
 
@@ -51,6 +53,31 @@ impl SortedRegion {
     /// A region without keys.
     pub(crate) fn empty() -> Self {
         SortedBuilder::with_filter(None).finish()
+    }
+
+    /// The same region, made of the blocks of others that writers may still have changed meanwhile:
+    /// those counted tombstones for the region they knew.
+    pub(super) fn joint(self) -> Self {
+        Self { is_joint: true, ..self }
+    }
+
+    /// Whether every key lies within `range`.
+    pub(super) fn is_within(&self, range: &KeyRange) -> bool {
+        let (Some(first), Some(last)) = (self.blocks.first(), self.blocks.last()) else {
+            return true;
+        };
+        first.compare(0, &range.start).is_ge()
+            && (range.end.is_empty() || last.compare(last.count() - 1, &range.end).is_lt())
+    }
+
+    /// Whether it is a [joint](Self::joint) one.
+    pub(super) fn is_joint(&self) -> bool {
+        self.is_joint
+    }
+
+    /// Whether there may be tombstones. For a shard that is frozen, the stripes passed.
+    pub(super) fn may_have_tombstones(&self) -> bool {
+        self.is_joint || self.tombstones() > 0
     }
 
     /// The cell of a key.
@@ -133,8 +160,8 @@ impl SortedRegion {
 
     /// Entries that are tombstones.
     pub(crate) fn tombstones(&self) -> usize {
-        // Relaxed: exact while the shard is frozen and the stripes have been passed, else a
-        // statistic.
+        // Relaxed: exact while the shard is frozen and the stripes have been passed (unless the
+        // region is a joint one), else a statistic.
         self.tombstones.load(Ordering::Relaxed)
     }
 
@@ -146,13 +173,15 @@ impl SortedRegion {
 
     /// Takes every entry for written to an index file; answers what undoes that.
     pub(crate) fn take_changed(&self) -> Vec<u64> {
-        self.blocks.iter().map(|block| block.take_changed()).collect()
+        // Few have any: the others are not written to.
+        let take = |block: &Arc<Block>| if block.changed() == 0 { 0 } else { block.take_changed() };
+        self.blocks.iter().map(take).collect()
     }
 
     /// Undoes [`take_changed`](Self::take_changed) of this same region; what has changed since
     /// stays changed.
     pub(crate) fn restore_changed(&self, taken: &[u64]) {
-        for (block, bits) in self.blocks.iter().zip(taken) {
+        for (block, bits) in self.blocks.iter().zip(taken).filter(|(_, bits)| **bits != 0) {
             block.restore_changed(*bits);
         }
     }
