@@ -8,10 +8,13 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-/// Size of the first chunk; each one is twice the one before.
+/// Size of the chunk that a new arena takes: a list's head, and little else, for many a region never
+/// gets an entry. Below what an allocator calls large, so that it does not tidy up before it gives it.
+const HEAD_CHUNK: usize = 512;
+/// Size of the chunk behind that one; each further one is twice the one before.
 const FIRST_CHUNK: usize = 32 << 10;
 /// More chunks than any machine has memory for.
-const MAX_CHUNKS: usize = 32;
+const MAX_CHUNKS: usize = 26;
 /// Pieces are aligned to this.
 pub(super) const ALIGN: usize = 8;
 /// Longest piece.
@@ -35,7 +38,7 @@ unsafe impl Sync for Chunk {}
 
 impl Chunk {
     fn layout(size: usize) -> Layout {
-        // SAFETY: the alignment is a power of two, and sizes are FIRST_CHUNK << (at most 31),
+        // SAFETY: the alignment is a power of two, and sizes are at most FIRST_CHUNK << MAX_CHUNKS,
         // which does not overflow isize when rounded up.
         unsafe { Layout::from_size_align_unchecked(size, ALIGN) }
     }
@@ -58,6 +61,14 @@ impl Drop for Chunk {
     }
 }
 
+/// The size of the chunk at a place.
+const fn chunk_size(at: usize) -> usize {
+    match at.checked_sub(1) {
+        None => HEAD_CHUNK,
+        Some(further) => FIRST_CHUNK << further,
+    }
+}
+
 /// A growing set of chunks.
 pub(super) struct Arena {
     chunks: [OnceLock<Chunk>; MAX_CHUNKS],
@@ -77,7 +88,7 @@ impl Arena {
         loop {
             // Relaxed: only a hint; the chunk itself is published by its OnceLock.
             let at = self.current.load(Ordering::Relaxed);
-            let chunk = self.chunks[at].get_or_init(|| Chunk::new(FIRST_CHUNK << at));
+            let chunk = self.chunks[at].get_or_init(|| Chunk::new(chunk_size(at)));
             // Relaxed: pieces are disjoint by the atomicity of the add alone; their content is
             // published by whoever publishes the pointer.
             let offset = chunk.used.fetch_add(bytes, Ordering::Relaxed);
@@ -93,5 +104,30 @@ impl Arena {
     pub(super) fn used_bytes(&self) -> usize {
         let used = |chunk: &Chunk| chunk.used.load(Ordering::Relaxed).min(chunk.size);
         self.chunks.iter().filter_map(OnceLock::get).map(used).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_arena_takes_little_and_any_piece_finds_room() {
+        let arena = Arena::new();
+        assert_eq!(arena.allocate(HEAD_CHUNK - 8).as_ptr().addr() % ALIGN, 0);
+        let taken = |arena: &Arena| arena.chunks.iter().filter(|c| c.get().is_some()).count();
+        assert_eq!(taken(&arena), 1);
+        let mut end = None;
+        for _ in 0..20 {
+            let piece = arena.allocate(MAX_PIECE).as_ptr();
+            // SAFETY: the piece is this long and nobody else's.
+            unsafe { piece.write_bytes(1, MAX_PIECE) };
+            assert_ne!(end, Some(piece), "a piece twice");
+            end = Some(piece);
+        }
+        assert_eq!(taken(&arena), 4);
+        assert!(arena.used_bytes() >= HEAD_CHUNK - 8 + 20 * MAX_PIECE);
+        // The region with it is no large allocation either.
+        assert!(size_of::<super::super::AppendRegion>() + 16 < 1024);
     }
 }

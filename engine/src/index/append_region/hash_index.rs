@@ -2,23 +2,27 @@
 //!
 //! Invariants: slots go from empty to a node once; a slot's upper 16 bits repeat the hash's upper
 //! 16, so that a foreign node is seldom touched; keys are compared in full before a node is
-//! answered. The table has at least twice as many slots as the region has room for nodes.
+//! answered. The table has at least twice as many slots as the region has room for nodes; it is made
+//! with the first node, for many regions never get one.
 
 use crate::sync::primitives::atomic::{AtomicPtr, Ordering};
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::sync::OnceLock;
 
 use super::arena::ADDRESS_BITS;
 use super::node::{Node, NodeRef};
 
 /// The table.
 pub(super) struct HashIndex {
-    slots: Box<[AtomicPtr<Node>]>,
+    /// A power of two.
+    count: usize,
+    slots: OnceLock<Box<[AtomicPtr<Node>]>>,
 }
 
 impl HashIndex {
     /// A table for `capacity` nodes.
     pub(super) fn new(capacity: usize) -> Self {
-        Self { slots: zeroed_slots((2 * capacity).next_power_of_two().max(16)) }
+        Self { count: (2 * capacity).next_power_of_two().max(16), slots: OnceLock::new() }
     }
 
     /// The node of a key.
@@ -27,11 +31,12 @@ impl HashIndex {
     /// Every node inserted belongs to an arena that lives for `'a`.
     #[inline]
     pub(super) unsafe fn find<'a>(&self, hash: u64, key: &[u8]) -> Option<NodeRef<'a>> {
-        let mask = self.slots.len() - 1;
+        let slots = self.slots.get()?;
+        let mask = slots.len() - 1;
         let mut at = hash as usize & mask;
         for _ in 0..=mask {
             // Acquire: pairs with the Release exchange in `insert`: the node is complete.
-            let slot = self.slots[at].load(Ordering::Acquire);
+            let slot = slots[at].load(Ordering::Acquire);
             if slot.is_null() {
                 return None;
             }
@@ -50,7 +55,8 @@ impl HashIndex {
     /// Publishes a complete node whose key is not in the table. Returns false when there is no
     /// slot left.
     pub(super) fn insert(&self, hash: u64, node: NodeRef<'_>) -> bool {
-        let mask = self.slots.len() - 1;
+        let slots = self.slots.get_or_init(|| zeroed_slots(self.count));
+        let mask = slots.len() - 1;
         let mark = (hash >> ADDRESS_BITS << ADDRESS_BITS) as usize;
         let marked = node.as_ptr().map_addr(|address| address | mark);
         let mut at = hash as usize & mask;
@@ -58,8 +64,8 @@ impl HashIndex {
             let empty = std::ptr::null_mut();
             // Release: pairs with the Acquire load in `find`. Relaxed on failure: the slot is
             // another key's, its node is not looked at.
-            let free = self.slots[at].load(Ordering::Relaxed).is_null()
-                && self.slots[at]
+            let free = slots[at].load(Ordering::Relaxed).is_null()
+                && slots[at]
                     .compare_exchange(empty, marked, Ordering::Release, Ordering::Relaxed)
                     .is_ok();
             if free {
@@ -70,9 +76,9 @@ impl HashIndex {
         false
     }
 
-    /// Memory in bytes.
+    /// Memory in bytes, also before the first node: any insert may take it.
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.slots)
+        self.count * size_of::<AtomicPtr<Node>>()
     }
 }
 
