@@ -101,6 +101,7 @@ pub(crate) fn open_with(disk: Arc<dyn Disk>, options: Options, workers: usize) -
             .filter(|shard| !shard.files.is_empty())
             .map(|shard| (shard.instance, Chain::new(shard.files.clone())))
             .collect(),
+        strays: true,
     };
     let memory = Memory::new(store.options.memory_budget_bytes.unwrap_or_else(|| {
         // Two mapped rings' worth: the ring, and what replies and chunks hold.
@@ -122,7 +123,7 @@ pub(crate) fn open_with(disk: Arc<dyn Disk>, options: Options, workers: usize) -
         store: Store { counters: Counters::default(), ..store },
         stripes: Stripes::new(durable),
         wal,
-        checkpointing: Mutex::new(committed.clone()),
+        checkpointing: Mutex::new(committed),
         defragmenting: Mutex::default(),
         table_lock: Mutex::new(state),
         identity: Mutex::new(identity),
@@ -134,7 +135,7 @@ pub(crate) fn open_with(disk: Arc<dyn Disk>, options: Options, workers: usize) -
         _lock: lock,
     };
     core.recount_memory();
-    remove_unnamed(&core, &committed);
+    remove_unnamed(&core, &mut core.checkpointing.lock());
     Ok(core)
 }
 

@@ -14,12 +14,14 @@ mod procedure;
 mod rewrite;
 mod write_index;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 pub(crate) use procedure::{highest_attempt, remove_unnamed};
 
 use crate::types::{CheckpointId, InstanceId};
 use chain::Chain;
+use manifest::index_path;
 
 /// What the last checkpoint left and the next one starts from.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +30,8 @@ pub(crate) struct Committed {
     pub(crate) next_attempt: CheckpointId,
     /// The T1 files of each instance that has some.
     pub(crate) files: BTreeMap<InstanceId, Chain>,
+    /// Files of earlier checkpoints may be left that could not be removed.
+    pub(crate) strays: bool,
 }
 
 impl Committed {
@@ -37,8 +41,41 @@ impl Committed {
         let deltas: u64 = self.files.values().map(Chain::delta_bytes).sum();
         (whole + deltas, whole)
     }
+
+    /// These chains take the place of those of the same instances; of the others, those that are not in
+    /// `instances` go. Answers the paths of the files that nothing names any more.
+    fn replace(
+        &mut self,
+        chains: BTreeMap<InstanceId, Chain>,
+        instances: impl ExactSizeIterator<Item = InstanceId>,
+    ) -> Vec<PathBuf> {
+        let mut unnamed = Vec::new();
+        let paths = |instance, chain: Chain| {
+            chain.files.into_iter().map(move |file| index_path(instance, file.attempt))
+        };
+        for (instance, chain) in chains {
+            let first = chain.files.first().copied();
+            // A chain that goes on has the files that it had.
+            if let Some(old) = self.files.insert(instance, chain)
+                && old.files.first() != first.as_ref()
+            {
+                unnamed.extend(paths(instance, old));
+            }
+        }
+        if self.files.len() > instances.len() {
+            let left: BTreeSet<InstanceId> = instances.collect();
+            let all = std::mem::take(&mut self.files);
+            let (files, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                all.into_iter().partition(|(instance, _)| left.contains(instance));
+            self.files = files;
+            unnamed.extend(gone.into_iter().flat_map(|(instance, chain)| paths(instance, chain)));
+        }
+        unnamed
+    }
 }
 
+#[cfg(test)]
+mod committed_test;
 #[cfg(test)]
 mod manifest_test;
 #[cfg(test)]

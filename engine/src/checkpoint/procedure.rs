@@ -17,7 +17,8 @@
 //! is dirty again then; after a failed sync the log is poisoned.
 
 use std::cell::Cell;
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -36,7 +37,7 @@ use crate::io::replace_file;
 use crate::jobs::pace::Pace;
 use crate::jobs::triggers;
 use crate::stats::Counters;
-use crate::types::{CheckpointId, InstanceId, Revision};
+use crate::types::{CheckpointId, Revision};
 use crate::value_log::ValueLog;
 
 /// Shards that are looked at before a rest.
@@ -61,7 +62,7 @@ impl Core {
         if result.is_err() && self.wal.poisoned().is_none() {
             // Nothing was renamed: the files of this attempt are nobody's, and on a full disk they
             // are what the next attempt lacks. Poisoned, the new manifest may be there: keep all.
-            remove_unnamed(self, &committed);
+            remove_unnamed(self, &mut committed);
         }
         self.space.index_settled();
         self.recount_memory();
@@ -138,22 +139,22 @@ impl Core {
             .map_err(|error| self.poisoned_by(error));
         report.sync_values_us = clock.lap_us();
         // 6.
-        let mut files = committed.files.clone();
-        files.retain(|instance, _| shards.iter().any(|(shard, _)| shard.instance == *instance));
+        let mut chains = BTreeMap::new();
         let mut written_shards = Vec::with_capacity(frozen.len());
         let mut unsynced = Unsynced::new(&between);
         let parts =
             self.choose_parts(frozen.iter().map(|frozen| frozen.shard), committed, log_bytes);
         for (Frozen { shard, _structural }, part) in frozen.into_iter().zip(parts) {
             let _merging = self.memory.begin_merge(shard.load().merge_bytes());
-            let chain = files.entry(shard.instance).or_default();
+            let mut chain = committed.files.get(&shard.instance).cloned().unwrap_or_default();
             let written =
-                self.finish_shard(shard, part, attempt, chain, &mut unsynced, &mut outcome);
+                self.finish_shard(shard, part, attempt, &mut chain, &mut unsynced, &mut outcome);
             if outcome.is_ok() {
                 report.index_bytes += chain.files.last().map_or(0, |file| file.bytes);
             }
             // Its lock goes here: a full append region need not wait for the other shards.
             written_shards.push(written);
+            chains.insert(shard.instance, chain);
             finished.set(finished.get() + 1);
         }
         outcome = outcome.and_then(|()| self.sync_index(&mut unsynced));
@@ -172,7 +173,11 @@ impl Core {
                 segments: ValueLog::bases(&mark),
                 shards: shards
                     .iter()
-                    .map(|(shard, revision)| describe(shard, *revision, &files))
+                    .map(|(shard, revision)| {
+                        let chain = chains.get(&shard.instance);
+                        let chain = chain.or_else(|| committed.files.get(&shard.instance));
+                        describe(shard, *revision, chain)
+                    })
                     .collect(),
                 operations,
             };
@@ -184,14 +189,14 @@ impl Core {
             return Err(error);
         }
         // 8.
-        committed.files = files;
+        let unnamed = committed.replace(chains, shards.iter().map(|(shard, _)| shard.instance));
         let (index_bytes, whole_index_bytes) = committed.index_bytes();
         self.space.set_index_files(index_bytes, whole_index_bytes);
         self.wal.retire(checkpoint_lsn);
         let counters = &self.store.counters;
         Counters::add(&counters.value_segments_freed, empty_segments.len() as u64);
         self.store.value_log.free(&empty_segments);
-        remove_unnamed(self, committed);
+        remove_old(self, committed, &unnamed);
         report.recycle_us = clock.lap_us();
         report.duration_us = clock.total_us();
         Counters::add(&counters.checkpoint_us, report.duration_us);
@@ -251,24 +256,30 @@ impl Core {
     }
 }
 
-fn describe(
-    shard: &Shard,
-    revision: Revision,
-    files: &std::collections::BTreeMap<InstanceId, Chain>,
-) -> ManifestShard {
+fn describe(shard: &Shard, revision: Revision, chain: Option<&Chain>) -> ManifestShard {
     ManifestShard {
         id: shard.id,
         instance: shard.instance,
         epoch: shard.epoch,
         revision,
-        files: files.get(&shard.instance).map(|chain| chain.files.clone()).unwrap_or_default(),
+        files: chain.map(|chain| chain.files.clone()).unwrap_or_default(),
         range: shard.range.clone(),
     }
 }
 
-/// Removes the T1 files that the committed manifest does not name. A failure is left for the next
+/// Removes files that the committed manifest does not name any more. A failure is left for the next
+/// time, which looks for itself.
+fn remove_old(core: &Core, committed: &mut Committed, unnamed: &[PathBuf]) {
+    if committed.strays {
+        remove_unnamed(core, committed);
+    } else {
+        committed.strays = unnamed.iter().filter(|path| !remove(core, path)).count() > 0;
+    }
+}
+
+/// Removes all T1 files that the committed manifest does not name. A failure is left for the next
 /// time.
-pub(crate) fn remove_unnamed(core: &Core, committed: &Committed) {
+pub(crate) fn remove_unnamed(core: &Core, committed: &mut Committed) {
     let named: std::collections::HashSet<String> = committed
         .files
         .iter()
@@ -277,12 +288,21 @@ pub(crate) fn remove_unnamed(core: &Core, committed: &Committed) {
         })
         .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
         .collect();
-    let names = core.disk.list(Path::new("t1")).unwrap_or_default();
-    for name in names.iter().filter(|name| name.ends_with(".t1") && !named.contains(*name)) {
-        if let Err(error) = core.disk.remove(&Path::new("t1").join(name)) {
-            tracing::warn!(file = name, %error, "cannot remove an old index file");
+    let names = core.disk.list(Path::new("t1"));
+    committed.strays = names.is_err();
+    for name in names.unwrap_or_default() {
+        if name.ends_with(".t1") && !named.contains(&name) {
+            committed.strays |= !remove(core, &Path::new("t1").join(name));
         }
     }
+}
+
+fn remove(core: &Core, path: &Path) -> bool {
+    let result = core.disk.remove(path);
+    if let Err(error) = &result {
+        tracing::warn!(file = %path.display(), %error, "cannot remove an old index file");
+    }
+    result.is_ok()
 }
 
 /// Times the phases.
