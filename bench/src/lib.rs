@@ -39,6 +39,7 @@ use std::process::ExitCode;
 
 /// Parses the command line and runs. Exit status: 0 done, 1 failed, 2 wrong use.
 pub fn main() -> ExitCode {
+    vmemkv_engine::keep_heap_small();
     match command::run(args::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

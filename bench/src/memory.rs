@@ -4,6 +4,7 @@
 //! before the look, only waited for; the process that is measured holds no keys of its own.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -17,19 +18,23 @@ use crate::output::{self, Report};
 use crate::progress::Progress;
 use crate::runner::{self, page_cache};
 use crate::shaped_keys::{KeyShape, ShapedKeys};
-use crate::smaps::Resident;
+use crate::smaps::{self, Resident};
 use crate::task;
 use crate::values::Values;
 use crate::workload::Flavour;
 
 const IDLE_SECONDS: u64 = 120;
+/// Most seconds from there until as much is resident for [`STEADY_SECONDS`]: what is free goes back
+/// to the system in the background, too.
+const SETTLE_SECONDS: u64 = 30;
+const STEADY_SECONDS: u64 = 6;
 
 /// Bytes of RAM for each key, after a load in random order and after a reopen.
 ///
-/// Loads the keys, waits until the background jobs rest, and takes the resident memory of the
-/// process without the pages of the value log, which are cache. Then closes, drops the page cache,
-/// opens in a new process and looks again. `bytes_per_key` is the larger of the two; it holds
-/// everything, the log's ring and the program too.
+/// Loads the keys, waits until the background jobs rest and memory stays the same, for at most 150 s
+/// (`waited_seconds`), and takes the resident memory of the process without the pages of the value
+/// log, which are cache. Then closes, drops the page cache, opens in a new process and looks again.
+/// `bytes_per_key` is the larger of the two; it holds everything, the log's ring and the program too.
 #[derive(Args, Debug)]
 pub(crate) struct MemoryArguments {
     /// Keys
@@ -67,6 +72,8 @@ struct Look {
     index_bytes: u64,
     append_entries: u64,
     is_idle: bool,
+    /// From the end of the load or open to the look.
+    waited_seconds: f64,
 }
 
 /// What the subcommand reports.
@@ -101,7 +108,10 @@ pub(crate) fn run(arguments: &MemoryArguments) -> Result<bool> {
     let (after_reopen, _): (Look, _) = runner::run(&task::Task::MemoryReopen(task), None)?;
     for (look, when) in [(&after_load, "load"), (&after_reopen, "reopen")] {
         if !look.is_idle {
-            eprintln!("vmemkv-bench: background jobs still ran {IDLE_SECONDS} s after the {when}");
+            eprintln!(
+                "vmemkv-bench: jobs still ran, or memory changed, {:.0} s after the {when}",
+                look.waited_seconds
+            );
         }
     }
     let per_key = |bytes: u64| bytes as f64 / records as f64;
@@ -150,7 +160,9 @@ fn answer(engine: &Engine, task: &Task) -> Result<()> {
     let last = task.keys.key(task.keys.records - 1);
     ensure!(engine.get(&last)?.is_some(), "the last key is missing");
     eprintln!("waiting for the background jobs");
-    let is_idle = bulk::wait_until_idle(engine, IDLE_SECONDS);
+    let began = Instant::now();
+    let is_idle = bulk::wait_until_idle(engine, IDLE_SECONDS) && wait_until_steady()?;
+    let waited_seconds = began.elapsed().as_secs_f64();
     let resident = Resident::now(&task.dir)?;
     let index = engine.stats().index;
     let entries = index.sorted_entries + index.append_entries;
@@ -161,15 +173,34 @@ fn answer(engine: &Engine, task: &Task) -> Result<()> {
         index_bytes: index.memory_bytes,
         append_entries: index.append_entries,
         is_idle,
+        waited_seconds,
     })
+}
+
+/// Waits until about as much memory is resident for [`STEADY_SECONDS`], or for [`SETTLE_SECONDS`];
+/// false if it still changed.
+fn wait_until_steady() -> Result<bool> {
+    const ABOUT_BYTES: u64 = 1 << 20;
+    let began = Instant::now();
+    let mut steady = (smaps::anonymous_bytes()?, began);
+    while began.elapsed().as_secs() < SETTLE_SECONDS {
+        std::thread::sleep(Duration::from_millis(250));
+        let now = smaps::anonymous_bytes()?;
+        if now.abs_diff(steady.0) > ABOUT_BYTES {
+            steady = (now, Instant::now());
+        } else if steady.1.elapsed().as_secs() >= STEADY_SECONDS {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 impl Report for MemoryResult {
     fn text(&self) -> String {
         format!(
             "memory: {} keys of {} bytes ({:?}, {} shared), values of {} bytes\n\
-             {:.1} bytes per key: {:.1} after the load, {:.1} after a reopen; the index's own \
-             account is {:.1}",
+             {:.1} bytes per key: {:.1} after the load (looked at {:.0} s later), {:.1} after a \
+             reopen ({:.0} s); the index's own account is {:.1}",
             self.keys,
             self.key_bytes,
             self.key_shape,
@@ -177,7 +208,9 @@ impl Report for MemoryResult {
             self.value_bytes,
             self.bytes_per_key,
             self.after_load_bytes_per_key,
+            self.after_load.waited_seconds,
             self.after_reopen_bytes_per_key,
+            self.after_reopen.waited_seconds,
             self.index_bytes_per_key
         )
     }

@@ -31,6 +31,14 @@ impl Resident {
     }
 }
 
+/// Resident memory of this process that no file backs.
+pub(crate) fn anonymous_bytes() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").context("read status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kibibytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    Ok(1024 * kibibytes.context("/proc/self/status does not say RssAnon")?)
+}
+
 fn parse(smaps: &str, value_log: &Path) -> Resident {
     let mut found = Resident::default();
     let mut is_value_log = false;
@@ -90,6 +98,7 @@ Rss:                  12 kB
 
     #[test]
     fn this_process_uses_memory() {
+        assert!(anonymous_bytes().expect("status") > 100 << 10);
         let now = || Resident::now(Path::new(".")).expect("smaps").without_value_log();
         // Other tests of this process give memory back meanwhile: it is looked at several times.
         let grew = (0..50).any(|_| {

@@ -31,6 +31,7 @@ use crate::output::Output;
 
 /// The whole of a `main`: runs the command that this process was started with.
 pub fn main_entry() -> ExitCode {
+    vmemkv_engine::keep_heap_small();
     ExitCode::from(run(std::env::args_os()))
 }
 

@@ -43,6 +43,7 @@ pub use api::*;
 pub use engine::Engine;
 pub use error::{Error, ErrorKind, Result};
 pub use feed::{Change, ChangeKind, Changes, ChangesWait};
+pub use memory::keep_heap_small;
 pub use options::*;
 pub use stats::{CounterValues, DiskStats, IndexStats, State, Stats, ValueLogStats, WalStats};
 pub use types::{CheckpointId, InstanceId, KeyRange, Lsn, Revision, ShardId};

@@ -82,7 +82,7 @@ fn what_could_not_be_removed_is_removed_later() {
     let core = recovery::open(Arc::clone(&as_disk), Options::for_tests()).unwrap();
     let mut most = 0;
     let mut round = |from: u16, to: u16| {
-        (from..to).for_each(|n| put(&core, &n.to_be_bytes(), &n.to_le_bytes()));
+        (from..to).for_each(|n| put(&core, format!("{n:05}").as_bytes(), &n.to_le_bytes()));
         core.checkpoint().unwrap();
         let (there, named) = files(&*as_disk);
         assert!(named.is_subset(&there), "{named:?} are not all of {there:?}");

@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::core::Core;
+use crate::memory::trim_heap;
 use crate::sync::primitives::atomic::Ordering;
 
 /// How long nothing must have happened: what is given back must be got again from the system.
@@ -89,16 +90,6 @@ fn jobs_done(core: &Core) -> u64 {
 /// Changes with everything that touches the ring.
 fn appended(core: &Core) -> u64 {
     core.wal.appended_lsn().0
-}
-
-/// The allocator gives whole free pages back, wherever they lie. Other allocators than glibc's do
-/// that on their own.
-fn trim_heap() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: may be called at any time, by any thread.
-    unsafe {
-        libc::malloc_trim(0);
-    }
 }
 
 #[cfg(test)]

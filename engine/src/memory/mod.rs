@@ -6,10 +6,13 @@
 //! at most, until its result is counted. Reading is two relaxed loads. Nothing but inserts of new
 //! keys is ever refused for want of memory.
 
+mod allocator;
 mod limit;
 
 use crate::sync::primitives::atomic::{AtomicU64, Ordering};
 
+pub use allocator::keep_heap_small;
+pub(crate) use allocator::trim_heap;
 pub(crate) use limit::default_budget;
 
 use crate::error::{Error, ErrorKind};
