@@ -5,6 +5,7 @@
 //! reused when every reader that was pinned at the time of `free` is gone.
 
 use crate::sync::primitives::atomic::Ordering;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ impl SegmentUse {
 #[must_use]
 pub(crate) struct Sources<'a> {
     log: &'a ValueLog,
-    segments: Vec<u32>,
+    segments: HashSet<u32>,
 }
 
 impl Sources<'_> {
@@ -53,14 +54,18 @@ impl Sources<'_> {
 
     /// Lets go of some of them.
     pub(crate) fn release(&mut self, segments: &[u32]) {
-        self.segments.retain(|number| !segments.contains(number));
-        self.log.tail.lock().sources.retain(|number| !segments.contains(number));
+        let mut tail = self.log.tail.lock();
+        for number in segments {
+            if self.segments.remove(number) {
+                tail.sources.remove(number);
+            }
+        }
     }
 }
 
 impl Drop for Sources<'_> {
     fn drop(&mut self) {
-        let rest = std::mem::take(&mut self.segments);
+        let rest: Vec<u32> = self.segments.iter().copied().collect();
         self.release(&rest);
     }
 }
@@ -118,8 +123,8 @@ impl ValueLog {
         let is_candidate = |number: &u32| self.candidate(&tail, *number).is_some();
         let segments: Vec<u32> = segments.iter().copied().filter(is_candidate).collect();
         tail.close(&segments);
-        tail.sources.extend_from_slice(&segments);
-        Sources { log: self, segments }
+        tail.sources.extend(&segments);
+        Sources { log: self, segments: segments.into_iter().collect() }
     }
 
     /// Segments have lower numbers than this.

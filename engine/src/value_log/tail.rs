@@ -5,6 +5,8 @@
 //! changes nothing. The last numbers below `value_log_max_bytes` are kept for copies, so that dead
 //! bytes can be reclaimed when writers have used up the rest.
 
+use std::collections::HashSet;
+
 use crate::sync::primitives::atomic::Ordering;
 
 use super::ValueLog;
@@ -61,7 +63,7 @@ pub(super) struct Tail {
     /// The segments of the batch of copies that is under way.
     pub(super) copying: Vec<u32>,
     /// What defragment reads from: not reported as empty meanwhile, so not used anew.
-    pub(super) sources: Vec<u32>,
+    pub(super) sources: HashSet<u32>,
     /// Mapped, without content.
     pub(super) free: Vec<u32>,
     /// Mapped and without content, the file cut to nothing.
