@@ -21,6 +21,8 @@ pub(crate) struct Situation {
     /// Log since the last checkpoint; the next one gives back what of it is whole segments.
     pub(crate) log: u64,
     pub(crate) log_segment: u64,
+    /// Values since the last checkpoint: the next one makes what is dead of them reclaimable.
+    pub(crate) tail: u64,
     /// One segment of the value log.
     pub(crate) segment: u64,
     /// What may be written before puts are refused, or the files outgrow the allowance.
@@ -75,8 +77,13 @@ pub(crate) fn decide(now: &Situation) -> Step {
         let work = Defragment { min_dead_ratio: LEAST_RATIO, max_bytes: now.segment, duty };
         return Step { checkpoint: frees, defragment: Some(work) };
     }
-    // Perhaps what is dead is in the tail. Not again before something was written.
-    let in_tail = is_slow && now.dead >= now.segment && now.log > 0;
+    // Perhaps what is dead is in the tail. Not for less than a segment, else a checkpoint follows the
+    // other while puts are slowed down; refused, they write nothing, and what is worth emptying will do.
+    let least = match now.headroom {
+        0 => (now.segment / 8).saturating_sub(now.reclaimable).max(1),
+        _ => now.segment,
+    };
+    let in_tail = is_slow && now.dead >= now.segment && now.tail >= least;
     Step { checkpoint: frees || in_tail, defragment: None }
 }
 
@@ -91,6 +98,7 @@ mod tests {
         emptied: 0,
         log: MIB,
         log_segment: MIB,
+        tail: 16 * MIB,
         segment: 16 * MIB,
         headroom: 200 * MIB,
         slow_below: 50 * MIB,
@@ -140,6 +148,11 @@ mod tests {
         let tail = Situation { reclaimable: 0, emptied: 0, ..slow };
         assert_eq!(decide(&tail), CHECKPOINT);
         assert_eq!(decide(&Situation { dead: MIB, ..tail }), NOTHING);
-        assert_eq!(decide(&Situation { log: 0, ..tail }), NOTHING);
+        // Each segment of values brings one; when nothing is written any more, what there is.
+        assert_eq!(decide(&Situation { tail: 16 * MIB - 1, ..tail }), NOTHING);
+        let refused = Situation { headroom: 0, ..tail };
+        assert_eq!(decide(&Situation { tail: 2 * MIB, ..refused }), CHECKPOINT);
+        assert_eq!(decide(&Situation { tail: 2 * MIB - 1, ..refused }), NOTHING);
+        assert_eq!(decide(&Situation { tail: 0, reclaimable: MIB, ..refused }), NOTHING);
     }
 }

@@ -96,6 +96,7 @@ impl Core {
             emptied: log.empty_bytes(),
             log: self.wal.bytes_since_checkpoint(),
             log_segment: self.store.options.wal_segment_bytes,
+            tail: log.tail_bytes_since_base(),
             segment: self.store.options.value_segment_bytes,
             headroom: disk.headroom,
             slow_below: disk.limits.slow_below,
