@@ -30,6 +30,10 @@ const MOST_WAIT: Duration = Duration::from_millis(500);
 const MOST_WAIT_IN_ALL: Duration = Duration::from_secs(5);
 /// One step of that wait.
 const STEP: Duration = Duration::from_millis(5);
+/// Longest wait of a write for the log's next attempt to make a segment, when the disk has room.
+const MOST_WAIT_FOR_LOG: Duration = Duration::from_millis(150);
+/// What the log needs besides its records, in bytes.
+const LOG_SPARE: u64 = 64 << 10;
 /// The value log gets at least so much address space, however small the disk is.
 const ADDRESSES: u64 = 256 << 30;
 
@@ -205,18 +209,29 @@ impl Core {
     }
 
     /// Room in the log. When its disk is full, blocks that wait to be used again for values may
-    /// help, so that deletes go on.
+    /// help, so that deletes go on. The caller holds nothing: it waits for a moment then, at most once.
     pub(crate) fn acquire_log(&self, bytes: usize) -> Result<Permit<'_>> {
-        match self.wal.acquire(bytes) {
-            Err(error) if error.kind() == ErrorKind::DiskFull => {
-                if self.space.last.lock().0.elapsed() < AGAIN {
-                    return Err(error);
-                }
-                self.look_at_disk();
-                self.wal.acquire(bytes)
-            }
-            permit => permit,
+        let is_full = |error: &Error| error.kind() == ErrorKind::DiskFull;
+        let mut permit = self.wal.acquire(bytes);
+        if !permit.as_ref().is_err_and(is_full) {
+            return permit;
         }
+        // Somebody has looked just now, perhaps, and before there was something to give back.
+        let since = self.space.last.lock().0.elapsed();
+        thread::sleep(AGAIN.saturating_sub(since));
+        if self.space.last.lock().0.elapsed() >= AGAIN {
+            self.look_at_disk();
+        }
+        permit = self.wal.acquire(bytes);
+        // The log does not try at once what has just failed.
+        let has_room = self.space.last().free_bytes >= LOG_SPARE.saturating_add(bytes as u64);
+        let began = Instant::now();
+        while has_room && permit.as_ref().is_err_and(is_full) && began.elapsed() < MOST_WAIT_FOR_LOG
+        {
+            thread::sleep(STEP);
+            permit = self.wal.acquire(bytes);
+        }
+        permit
     }
 
     /// Looks at the disk if enough was written since the last time.

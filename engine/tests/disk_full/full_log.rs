@@ -79,6 +79,25 @@ fn a_full_log_leaves_no_trace_and_writes_resume() {
     }
 }
 
+/// What has just failed is not tried again at once; a delete waits for that, and is not refused.
+#[test]
+fn a_delete_waits_for_the_log_to_try_again() {
+    watchdog("delete on a full log", 60, || {
+        let Bench { engine, disk, dir: _dir, .. } = bench();
+        put_durable(&engine, b"old", &[1; 100]);
+        for round in 0..3 {
+            disk.inject(full_log());
+            fill_log(&engine, &[round; 900]);
+            // The log is full: this one, too, would need a segment.
+            while engine.put(b"x", b"y", &Condition::None).is_ok() {}
+            disk.heal();
+            let deleted = engine.delete(format!("fill{round}").as_bytes(), &Condition::None);
+            engine.wait_durable(deleted.unwrap().lsn).unwrap();
+        }
+        verify(&engine, "healed");
+    });
+}
+
 /// Many writers and the background jobs, on a log disk that fills up and heals.
 #[test]
 fn many_writers_on_a_full_log() {
