@@ -47,6 +47,9 @@ counters! {
     scan_chunks,
     /// Entries delivered by scans.
     scan_entries,
+    /// Jumps of scans between records that lie apart, at which they waited for the disk: an
+    /// estimate from samples.
+    scan_cold_jumps,
     /// Reorganizes done.
     reorganizes,
     /// Time in reorganizes, in microseconds.

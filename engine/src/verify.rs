@@ -31,8 +31,8 @@ impl Core {
                 return Err(Error::new(ErrorKind::Unavailable, "the verification was cancelled"));
             }
             let mut keys: Vec<Vec<u8>> = Vec::with_capacity(STEP_KEYS);
-            let walked = self.walk(&rest, false, &mut |key, _slot, _guard| {
-                keys.push(key.to_vec());
+            let walked = self.walk(&rest, false, &mut |visited| {
+                keys.push(visited.key.to_vec());
                 Ok(if keys.len() == STEP_KEYS { Walk::Stop } else { Walk::On })
             })?;
             keys.iter().for_each(|key| self.store.verify_key(key, &mut report));

@@ -48,6 +48,7 @@ mod append_region;
 mod bundle;
 mod cell;
 mod chain;
+mod cold_scans;
 mod entry;
 mod filter;
 mod index_file;

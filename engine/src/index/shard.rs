@@ -15,6 +15,7 @@ use arc_swap::Guard;
 
 use super::append_region::AppendRegion;
 use super::bundle::Bundle;
+use super::cold_scans::ColdScans;
 use super::merge::{Tombstones, changes_nothing, concatenate, merge};
 use super::revision_counter::RevisionCounter;
 use super::sorted_region::SortedRegion;
@@ -54,6 +55,8 @@ pub(crate) struct Shard {
     pub(crate) quiet_bytes: AtomicU64,
     /// The same for entries.
     pub(crate) quiet_entries: AtomicU64,
+    /// What scans pay for its records' places.
+    pub(crate) cold_scans: ColdScans,
     /// Other shards have taken its place: nothing structural happens to it any more. Changed and
     /// read under `structural`.
     retired: AtomicBool,
@@ -112,6 +115,7 @@ impl Shard {
             guessed: AtomicBool::new(false),
             quiet_bytes: AtomicU64::new(0),
             quiet_entries: AtomicU64::new(0),
+            cold_scans: ColdScans::default(),
             retired: AtomicBool::new(false),
             filed: AtomicBool::new(false),
             last_change: AtomicU64::new(0),

@@ -44,9 +44,9 @@ impl Core {
     fn delete_chunk(&self, range: &KeyRange, max_keys: usize) -> Result<RangeDeleted> {
         self.check_writable()?;
         let mut keys: Vec<Vec<u8>> = Vec::new();
-        let walk = self.walk(range, false, &mut |key, slot, _guard| {
-            if !matches!(slot, Slot::Tombstone) {
-                keys.push(key.to_vec());
+        let walk = self.walk(range, false, &mut |visited| {
+            if !matches!(visited.slot, Slot::Tombstone) {
+                keys.push(visited.key.to_vec());
             }
             Ok(if keys.len() == max_keys { Walk::Stop } else { Walk::On })
         })?;

@@ -16,6 +16,7 @@ mod reorganize;
 #[cfg(test)]
 mod reorganize_test;
 mod scan;
+mod scan_path;
 mod split;
 mod split_key;
 mod write;

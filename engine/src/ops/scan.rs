@@ -12,12 +12,13 @@ use crossbeam_epoch::Guard;
 use crate::api::{ScanChunk, ScanOptions};
 use crate::core::Core;
 use crate::error::Result;
-use crate::index::{RangeIter, Slot};
+use crate::index::{RangeIter, Shard, Slot};
+use crate::ops::scan_path::ScanPath;
 use crate::options::Visibility;
 use crate::stats::Counters;
 use crate::sync::WordIndex;
 use crate::types::{KeyRange, Lsn};
-use crate::value_log::Access;
+use crate::value_log::{Access, Location};
 
 /// Most entries that one chunk examines.
 const EXAMINED: usize = 1 << 16;
@@ -33,8 +34,20 @@ pub(crate) enum Walk {
     Stop,
 }
 
-/// Takes an entry: its key, what the index says, and the guard under which to read it.
-type Visit<'a> = dyn FnMut(&[u8], Slot, &Guard) -> Result<Walk> + 'a;
+/// An entry that a walk shows.
+pub(crate) struct Visited<'a> {
+    /// Its shard.
+    pub(crate) shard: &'a Shard,
+    /// Its key.
+    pub(crate) key: &'a [u8],
+    /// What the index says.
+    pub(crate) slot: Slot,
+    /// Under which to read it.
+    pub(crate) guard: &'a Guard,
+}
+
+/// Takes an entry.
+type Visit<'a> = dyn FnMut(&Visited<'_>) -> Result<Walk> + 'a;
 
 /// How far a walk came.
 pub(crate) struct Walked {
@@ -55,7 +68,12 @@ impl Core {
         let mut bytes = 0;
         let mut full = false;
         let mut unreadable: Option<Vec<u8>> = None;
-        let mut walked = self.walk(&options.range, options.reverse, &mut |key, slot, guard| {
+        let mut path = ScanPath::default();
+        let mut walked = self.walk(&options.range, options.reverse, &mut |visited| {
+            let Visited { shard, key, slot, guard } = *visited;
+            if let (Slot::Value(at), false) = (slot, options.keys_only) {
+                self.note_scan_read(&mut path, shard, Location(at));
+            }
             let value = if options.keys_only && !matches!(slot, Slot::Tombstone) {
                 Some(Vec::new())
             } else {
@@ -110,7 +128,8 @@ impl Core {
                 let mut entries = RangeIter::new(&bundle, range.intersect(&shard.range), reverse);
                 while let Some(item) = entries.next() {
                     words.push(WordIndex::of(item.key));
-                    let walk = visit(item.key, item.entry.decode(), &guard)?;
+                    let slot = item.entry.decode();
+                    let walk = visit(&Visited { shard, key: item.key, slot, guard: &guard })?;
                     if walk == Walk::Stop || words.len() == EXAMINED {
                         last_key = Some(item.key.to_vec());
                         stopped = true;

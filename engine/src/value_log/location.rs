@@ -11,6 +11,9 @@ pub(crate) const MAX_ALLOCATED: u64 = ((1 << LEN_BITS) - 1) * RECORD_ALIGN;
 /// Offsets are below this.
 pub(crate) const MAX_OFFSET: u64 = (1 << (64 - LEN_BITS)) * RECORD_ALIGN;
 
+/// Most bytes between two records that a scan reads over without another device read.
+const NEAR_BYTES: u64 = 4 << 10;
+
 /// The place of a record: global byte offset / 16 in the upper 44 bits, allocated length / 16 in
 /// the lower 20. Never 0, for no record is empty.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -33,11 +36,25 @@ impl Location {
     pub(crate) fn allocated(self) -> u64 {
         (self.0 & ((1 << LEN_BITS) - 1)) * RECORD_ALIGN
     }
+
+    /// Whether it lies so close behind `previous` that one read of the device gets both.
+    pub(crate) fn is_close_behind(self, previous: Self) -> bool {
+        let end = previous.offset() + previous.allocated();
+        (end..=end + NEAR_BYTES).contains(&self.offset())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn close_is_right_behind_or_a_page_further() {
+        let first = Location::new(64, 64);
+        let is_close = |offset| Location::new(offset, 64).is_close_behind(first);
+        assert!(is_close(128) && is_close(128 + NEAR_BYTES));
+        assert!(!is_close(144 + NEAR_BYTES) && !is_close(64) && !is_close(0));
+    }
 
     #[test]
     fn keeps_both_numbers_up_to_their_limits() {

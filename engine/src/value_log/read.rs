@@ -57,6 +57,14 @@ impl ValueLog {
         self.base_is_resident(segment, within, location)
     }
 
+    /// Whether a read of a base record would wait for the disk, as the kernel says: the hints are
+    /// neither asked nor changed.
+    pub(crate) fn is_cold_base(&self, location: Location) -> bool {
+        let Ok((segment, within)) = self.locate(location) else { return false };
+        is_base(segment, within, location)
+            && !self.mapping.is_resident(location.offset(), location.allocated())
+    }
+
     /// Hands a whole record, its checksum verified, to `look`: key, value, expiry. From the disk
     /// if it is base. For defragment and export.
     pub(crate) fn with_record<R>(

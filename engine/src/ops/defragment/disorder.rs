@@ -6,11 +6,9 @@
 
 use crate::value_log::Location;
 
-/// Most bytes between two records that a scan reads over without another device read.
-const NEAR_BYTES: u64 = 4 << 10;
 /// What a jump costs a scan, in bytes read from a device: about two pages that it reads around
 /// the record.
-const JUMP_BYTES: u64 = 8 << 10;
+pub(crate) const JUMP_BYTES: u64 = 8 << 10;
 
 /// What a scan over some records meets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,10 +24,7 @@ pub(super) struct Disorder {
 impl Disorder {
     /// Of records in key order.
     pub(super) fn of(locations: &[Location]) -> Self {
-        let is_jump = |pair: &&[Location]| {
-            let end = pair[0].offset() + pair[0].allocated();
-            !(end..=end + NEAR_BYTES).contains(&pair[1].offset())
-        };
+        let is_jump = |pair: &&[Location]| !pair[1].is_close_behind(pair[0]);
         Self {
             records: locations.len() as u64,
             bytes: locations.iter().map(|location| location.allocated()).sum(),
@@ -59,9 +54,9 @@ mod tests {
         assert_eq!(Disorder::of(&[]), Disorder::default());
         let found = Disorder::of(&records(100, 1024, 10));
         assert_eq!(found, Disorder { records: 100, bytes: 100 << 10, jumps: 9 });
-        let near = [Location::new(0, 64), Location::new(64 + NEAR_BYTES, 64)];
+        let near = [Location::new(0, 64), Location::new(4096 + 64, 64)];
         assert_eq!(Disorder::of(&near).jumps, 0);
-        let far = [Location::new(0, 64), Location::new(80 + NEAR_BYTES, 64)];
+        let far = [Location::new(0, 64), Location::new(4096 + 80, 64)];
         assert_eq!(Disorder::of(&far).jumps, 1);
         let backward = [Location::new(64, 64), Location::new(0, 64)];
         assert_eq!(Disorder::of(&backward).jumps, 1);
