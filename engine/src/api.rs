@@ -316,6 +316,9 @@ pub struct DefragmentReport {
     pub problems: Vec<String>,
     /// Whether the caller ended it.
     pub cancelled: bool,
+    /// Whether it ended early because its copies would take space that is kept for others, or more
+    /// than dead records may take. Of putting records in order only.
+    pub short_of_space: bool,
     /// How long it took, in microseconds.
     pub duration_us: u64,
 }

@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use crate::sync::primitives::Mutex;
+use crate::sync::primitives::atomic::{AtomicU64, Ordering};
 
 use crate::api::{CheckpointReport, Identity, ShardInfo};
 use crate::checkpoint::Committed;
@@ -41,13 +42,15 @@ pub(crate) struct Core {
     pub(crate) wal: Wal,
     /// Held by a checkpoint.
     pub(crate) checkpointing: Mutex<Committed>,
-    /// Held by a defragment.
+    /// Held by a defragment, and while a slice of records is put in order.
     pub(crate) defragmenting: Mutex<Defragmenting>,
     /// Held by whatever changes the shard table or the outcomes of operations.
     pub(crate) table_lock: Mutex<TableState>,
     pub(crate) identity: Mutex<Identity>,
     /// The last committed checkpoint.
     pub(crate) last_checkpoint: Mutex<CheckpointReport>,
+    /// How long records were last put in order, in microseconds. Relaxed: for show.
+    pub(crate) last_order_us: AtomicU64,
     pub(crate) requests: Requests,
     pub(crate) space: Space,
     pub(crate) memory: Memory,
@@ -135,6 +138,7 @@ impl Core {
             disk: self.look_at_disk(),
             index: IndexStats { budget_bytes: self.memory.budget_bytes(), ..index },
             last_checkpoint: self.last_checkpoint.lock().clone(),
+            last_order_us: self.last_order_us.load(Ordering::Relaxed),
         }
     }
 }

@@ -47,7 +47,7 @@ use crate::value_log::install_bus_error_handler;
 pub struct Engine {
     // Dropped first: its threads use the core.
     scheduler: Scheduler,
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
 }
 
 impl Engine {
@@ -320,39 +320,44 @@ impl Engine {
         options: &DefragmentOptions,
         control: &dyn Fn(DefragmentProgress) -> Continue,
     ) -> Result<DefragmentReport> {
-        let duty = || if self.core.space.holds_up_writers() { 1.0 } else { POLITE };
-        let pace = Pace::new(&self.core, &duty);
-        let report = self.core.defragment(options, &|progress| {
-            pace.step();
-            control(progress)
-        })?;
-        if report.segments > 0 && self.core.store.options.background {
-            // Only a checkpoint frees what was emptied.
-            self.core.requests.checkpoint();
-        }
-        Ok(report)
+        self.at_a_pace(control, |control| self.core.defragment(options, control))
     }
 
     /// Rewrites records in key order where they lie so far apart that scans pay for it, as after a
     /// load in random order. Of `options`, `max_bytes` counts. What a checkpoint has not yet made
-    /// immutable stays where it is, and nothing moves while the disk has little left. `control` is
-    /// asked between steps, and may sleep.
+    /// immutable stays where it is. `control` is asked between steps, and may sleep. With
+    /// `background` the engine does this by itself where scans wait for the disk.
+    ///
+    /// It ends early when space gets short, and says so in
+    /// [`short_of_space`](DefragmentReport::short_of_space): call again once dead space was
+    /// reclaimed.
     ///
     /// # Errors
-    /// `ReadOnly` when the engine takes no writes, `DiskFull` when the disk fills up meanwhile.
+    /// `ReadOnly` when the engine takes no writes.
     pub fn put_in_order(
         &self,
         options: &DefragmentOptions,
         control: &dyn Fn(DefragmentProgress) -> Continue,
     ) -> Result<DefragmentReport> {
+        self.at_a_pace(control, |control| {
+            self.core.put_in_order(options, &KeyRange::all(), control)
+        })
+    }
+
+    /// Runs a job that moves records: it rests while others work, and a checkpoint frees what it
+    /// has emptied.
+    fn at_a_pace(
+        &self,
+        control: &dyn Fn(DefragmentProgress) -> Continue,
+        job: impl FnOnce(&dyn Fn(DefragmentProgress) -> Continue) -> Result<DefragmentReport>,
+    ) -> Result<DefragmentReport> {
         let duty = || if self.core.space.holds_up_writers() { 1.0 } else { POLITE };
         let pace = Pace::new(&self.core, &duty);
-        let report = self.core.put_in_order(options, &|progress| {
+        let report = job(&|progress| {
             pace.step();
             control(progress)
         })?;
         if report.segments > 0 && self.core.store.options.background {
-            // Only a checkpoint frees what was emptied.
             self.core.requests.checkpoint();
         }
         Ok(report)

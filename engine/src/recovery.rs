@@ -128,6 +128,7 @@ pub(crate) fn open_with(disk: Arc<dyn Disk>, options: Options, workers: usize) -
         table_lock: Mutex::new(state),
         identity: Mutex::new(identity),
         last_checkpoint: Mutex::default(),
+        last_order_us: 0.into(),
         requests: Requests::default(),
         space,
         memory,

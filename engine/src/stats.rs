@@ -115,6 +115,14 @@ counters! {
     defragment_segments,
     /// Bytes that were dead in those.
     defragment_freed_bytes,
+    /// Times that records were put in key order: calls, and shards in the background.
+    order_runs,
+    /// Time in those, in microseconds, pauses included.
+    order_us,
+    /// Of the records that defragments moved, those that were put in order.
+    order_records,
+    /// Bytes of those.
+    order_bytes,
 }
 
 impl Counters {
@@ -238,4 +246,7 @@ pub struct Stats {
     pub index: IndexStats,
     /// The last checkpoint that was committed since the open.
     pub last_checkpoint: CheckpointReport,
+    /// How long records were last put in order, in microseconds: a call, or a shard in the
+    /// background.
+    pub last_order_us: u64,
 }

@@ -4,6 +4,7 @@
 //! block the writer that makes them.
 
 mod give_back;
+pub(crate) mod order_policy;
 pub(crate) mod pace;
 mod reclaim_policy;
 mod reclaimer;

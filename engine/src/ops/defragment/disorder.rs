@@ -4,11 +4,8 @@
 //! where a segment ends, so a second look does not ask for a second rewrite; large records, which
 //! a scan reads one by one at little more than their own cost, never ask for one.
 
+use crate::jobs::order_policy::JUMP_BYTES;
 use crate::value_log::Location;
-
-/// What a jump costs a scan, in bytes read from a device: about two pages that it reads around
-/// the record.
-pub(crate) const JUMP_BYTES: u64 = 8 << 10;
 
 /// What a scan over some records meets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -89,7 +89,9 @@ impl Core {
         if !(0.0..=1.0).contains(&ratio) {
             return Err(Error::invalid(format!("min_dead_ratio is {ratio}; it must be 0 to 1")));
         }
+        let hurry = self.requests.hurry();
         let mut state = self.defragmenting.lock();
+        drop(hurry);
         let started = Instant::now();
         let mut work = Work {
             report: DefragmentReport::default(),
