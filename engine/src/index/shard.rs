@@ -291,7 +291,9 @@ impl Shard {
                 frozen: Some(Arc::clone(&old.active)),
                 sorted: Arc::clone(&old.sorted),
             };
-            Self::with(id, epoch, range, bundle, self.revision.share(), self.append_capacity)
+            let revision = self.revision.share();
+            let shard = Self::with(id, epoch, range, bundle, revision, self.append_capacity);
+            Self { cold_scans: ColdScans::inherit(&[&self.cold_scans], 2), ..shard }
         };
         Ok((
             child(left, KeyRange::new(self.range.start.clone(), key)),
@@ -349,7 +351,9 @@ impl Shard {
         let range = KeyRange::new(self.range.start.clone(), right.range.end.clone());
         // Its own when the counters unite.
         let revision = RevisionCounter::new(Revision(0));
-        Ok(Self::with(id, epoch, range, bundle, revision, self.append_capacity))
+        let shard = Self::with(id, epoch, range, bundle, revision, self.append_capacity);
+        let cold_scans = ColdScans::inherit(&[&self.cold_scans, &right.cold_scans], 1);
+        Ok(Self { cold_scans, ..shard })
     }
 
     /// Marks the shard as changed: a checkpoint that had frozen it failed.

@@ -5,6 +5,7 @@
 
 mod give_back;
 pub(crate) mod order_policy;
+mod orderer;
 pub(crate) mod pace;
 mod reclaim_policy;
 mod reclaimer;

@@ -1,6 +1,7 @@
 //! The thread that keeps dead bytes within bounds, and the disk from filling up.
 //!
-//! While there is nothing of that to do, it gives idle memory back.
+//! While there is nothing of that to do, it puts records in key order for scans that pay for
+//! disorder, and gives idle memory back.
 //!
 //! Invariants: it never holds up reorganizes and checkpoints that others asked for; it yields to
 //! whoever works in the foreground, the less so the more is dead; it ends at the next step of
@@ -12,6 +13,7 @@ use crate::api::{Continue, DefragmentOptions};
 use crate::core::Core;
 use crate::error::Result;
 use crate::jobs::give_back::GiveBack;
+use crate::jobs::orderer::Orderer;
 use crate::jobs::pace::Pace;
 use crate::jobs::reclaim_policy::{Defragment, LEAST_RATIO, Situation, Step, decide};
 use crate::value_log::SegmentUse;
@@ -30,6 +32,7 @@ const NICE: i32 = 10;
 pub(crate) fn run(core: &Core) {
     be_nice(NICE);
     let mut give_back = GiveBack::new(core);
+    let mut orderer = Orderer::new(Instant::now());
     while !core.requests.is_closed() {
         let now = core.situation();
         let step = if core.check_writable().is_ok() { decide(&now) } else { Step::default() };
@@ -46,6 +49,9 @@ pub(crate) fn run(core: &Core) {
         }
         let Some(work) = step.defragment else {
             core.space.set_in_vain(false);
+            if core.check_writable().is_ok() && orderer.step(core, Instant::now()) {
+                continue;
+            }
             give_back.step(core);
             let is_long = now.headroom / 2 > now.reclaim_below;
             core.requests.pause(if is_long { IDLE_LONG } else { IDLE });

@@ -98,6 +98,9 @@ pub(crate) struct ValueLog {
     allocated: AtomicU64,
     /// What of it was in the last base that was synced.
     settled: AtomicU64,
+    /// Scans take all of it for cold: more than fits memory is too much for a test.
+    #[cfg(test)]
+    pub(crate) all_cold: AtomicBool,
 }
 
 impl ValueLog {

@@ -79,6 +79,8 @@ impl ValueLog {
             once_from: usize::MAX.into(),
             allocated: 0.into(),
             settled: 0.into(),
+            #[cfg(test)]
+            all_cold: false.into(),
             disk,
         };
         for base in bases {
