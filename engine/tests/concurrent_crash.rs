@@ -181,7 +181,7 @@ fn run(seed: u64, options: &Options, rounds: usize) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut disk = CrashDisk::new(folder.path().join("0")).unwrap();
     let known: Vec<Known> = (0..KEYS).map(|_| Known::default()).collect();
-    let moved = &AtomicU64::new(0);
+    let (moved, ordered) = (&AtomicU64::new(0), &AtomicU64::new(0));
     for round in 0..rounds {
         let context = format!("seed {seed} round {round}");
         let engine = Engine::open_on(disk.clone(), options.clone()).unwrap();
@@ -239,6 +239,10 @@ fn run(seed: u64, options: &Options, rounds: usize) {
                     let filler = vec![0xff; 6 << 20];
                     work.engine.put(b"zz/filler", &filler, &Condition::None).unwrap();
                     work.engine.delete(b"zz/filler", &Condition::None).unwrap();
+                    let all = DefragmentOptions::default();
+                    let report = work.engine.put_in_order(&all, &|_| Continue::Yes).unwrap();
+                    assert_eq!(report.problems, Vec::<String>::new(), "{}", work.context);
+                    ordered.fetch_add(report.records_moved, Ordering::Relaxed);
                     let report = work.engine.defragment(&options, &|_| Continue::Yes).unwrap();
                     assert_eq!(report.problems, Vec::<String>::new(), "{}", work.context);
                     moved.fetch_add(report.records_moved, Ordering::Relaxed);
@@ -261,8 +265,9 @@ fn run(seed: u64, options: &Options, rounds: usize) {
         let _: Arc<CrashDisk> = old;
     }
     let moved = moved.load(Ordering::Relaxed);
-    println!("defragment moved {moved} records");
-    assert!(moved > 0, "defragment found something to do");
+    let ordered = ordered.load(Ordering::Relaxed);
+    println!("defragment moved {moved} records, {ordered} were put in order");
+    assert!(moved > 0 && ordered > 0, "there was something to do: {moved}, {ordered}");
 }
 
 /// Value segments as small as may be, so that defragment has some to empty.

@@ -17,8 +17,8 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use scribble::{cut_to, killed_to};
 use vmemkv_engine::io::testing::{CrashDisk, PowerCut};
 use vmemkv_engine::{
-    Condition, Continue, DefragmentOptions, Engine, KeyRange, Lsn, Operation, Options, ScanOptions,
-    TryGet, Written,
+    Condition, Continue, DefragmentOptions, DefragmentProgress, DefragmentReport, Engine, KeyRange,
+    Lsn, Operation, Options, ScanOptions, TryGet, Written,
 };
 
 pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -40,6 +40,8 @@ pub(crate) struct Run {
     pending: Vec<(Lsn, Change)>,
     /// Records that defragment moved.
     moved: u64,
+    /// Records that were put in order.
+    ordered: u64,
     shards: shards::Expected,
 }
 
@@ -60,6 +62,7 @@ impl Run {
             durable: Model::new(),
             pending: Vec::new(),
             moved: 0,
+            ordered: 0,
             shards: shards::Expected::default(),
         }
     }
@@ -70,10 +73,12 @@ impl Run {
             self.step(&before);
         }
         self.compare_all("at the end");
-        println!("defragment moved {} records", self.moved);
+        println!("defragment moved {} records, {} were put in order", self.moved, self.ordered);
         // The background may have been faster.
         let found = self.moved > 0 || self.options.background;
         assert!(found, "seed {}: defragment found something to do", self.seed);
+        let found = self.ordered > 0 || self.options.background;
+        assert!(found, "seed {}: something was put in order", self.seed);
     }
 
     fn engine(&self) -> &Engine {
@@ -141,7 +146,8 @@ impl Run {
             8200..8500 => self.delete_range(at),
             8500..9700 => self.wait(at),
             9700..9900 => self.engine().reorganize(None).unwrap(),
-            9900..9950 => self.engine().checkpoint().map(drop).unwrap(),
+            9900..9940 => self.engine().checkpoint().map(drop).unwrap(),
+            9940..9950 => self.put_in_order(at),
             9950..9970 => self.defragment(at),
             9970..9980 => self.compare_all(at),
             9980..9984 => self.reopen(at),
@@ -289,6 +295,33 @@ impl Run {
 
     /// Empties whatever has a dead byte; one in three is ended early.
     fn defragment(&mut self, at: &str) {
+        self.moved += self.move_records(at, |engine, control| {
+            let options = DefragmentOptions { min_dead_ratio: 0.001, max_bytes: 0 };
+            engine.defragment(&options, control).unwrap()
+        });
+    }
+
+    /// Puts whatever is not in key order; one in three is ended early.
+    fn put_in_order(&mut self, at: &str) {
+        if self.random.random_bool(0.3) {
+            // The open segment is left alone: this opens another one.
+            let (key, value) = (b"z/filler".to_vec(), vec![1; 8 << 20]);
+            let lsn = self.engine().put(&key, &value, &Condition::None).unwrap().lsn;
+            self.applied(lsn, vec![(key.clone(), Some(value))]);
+            let lsn = self.engine().delete(&key, &Condition::None).unwrap().lsn;
+            self.applied(lsn, vec![(key, None)]);
+            self.engine().checkpoint().unwrap();
+        }
+        self.ordered += self.move_records(at, |engine, control| {
+            engine.put_in_order(&DefragmentOptions::default(), control).unwrap()
+        });
+    }
+
+    fn move_records(
+        &mut self,
+        at: &str,
+        job: impl Fn(&Engine, &dyn Fn(DefragmentProgress) -> Continue) -> DefragmentReport,
+    ) -> u64 {
         let steps = match self.random.random_range(0..3) {
             0 => self.random.random_range(1..20),
             _ => u32::MAX,
@@ -298,11 +331,10 @@ impl Run {
             left.set(left.get().saturating_sub(1));
             if left.get() == 0 { Continue::No } else { Continue::Yes }
         };
-        let options = DefragmentOptions { min_dead_ratio: 0.001, max_bytes: 0 };
-        let report = self.engine().defragment(&options, &control).unwrap();
+        let report = job(self.engine(), &control);
         assert_eq!(report.problems, Vec::<String>::new(), "{at}");
         assert!(report.cancelled || steps == u32::MAX || left.get() > 0, "{at}");
-        self.moved += report.records_moved;
+        report.records_moved
     }
 
     fn next_dir(&mut self) -> std::path::PathBuf {

@@ -73,7 +73,11 @@ pub(super) fn jobs(engine: &Engine, mut random: StdRng, stop: &AtomicBool) -> Re
                     if goes_on { Continue::Yes } else { Continue::No }
                 };
                 let options = DefragmentOptions { min_dead_ratio: 0.2, ..<_>::default() };
-                engine.defragment(&options, &control).map(drop)
+                if random.random_bool(0.3) {
+                    engine.put_in_order(&options, &control).map(drop)
+                } else {
+                    engine.defragment(&options, &control).map(drop)
+                }
             }
             3 => engine.verify(&|| stop.load(Ordering::Relaxed)).map(drop),
             _ => engine.checkpoint().map(drop),
