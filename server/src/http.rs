@@ -87,6 +87,9 @@ async fn metrics(Shared(node): Shared<Arc<Node>>) -> String {
         gauge("engine_scan_entries_total", "counter", stats.counters.scan_entries);
         gauge("engine_shard_splits_total", "counter", stats.counters.shard_splits);
         gauge("engine_shard_merges_total", "counter", stats.counters.shard_merges);
+        gauge("engine_scan_cold_jumps_total", "counter", stats.counters.scan_cold_jumps);
+        gauge("engine_order_runs_total", "counter", stats.counters.order_runs);
+        gauge("engine_order_bytes_total", "counter", stats.counters.order_bytes);
         gauge("engine_checkpoints_total", "counter", stats.counters.checkpoints);
         gauge("engine_corrupt_reads_total", "counter", stats.counters.corrupt_reads);
         gauge("engine_wal_fsyncs_total", "counter", stats.wal.fsyncs);

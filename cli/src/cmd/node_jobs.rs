@@ -49,6 +49,9 @@ pub struct DefragmentArgs {
     /// Copy at most this many bytes [default: no limit]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub max_bytes: u64,
+    /// Instead, rewrite records in key order where scans pay for disorder
+    #[arg(long, conflicts_with = "min_dead_ratio")]
+    pub in_order: bool,
 }
 
 /// Flags of `vmemkv node verify`.
@@ -114,8 +117,11 @@ pub(super) async fn defragment(args: &DefragmentArgs, context: &Context) -> Resu
         return Err(Failure::usage("--min-dead-ratio is between 0 and 1"));
     }
     let mut node = find(context, args.node.name()).await?;
-    let request =
-        v1::DefragmentRequest { min_dead_ratio: args.min_dead_ratio, max_bytes: args.max_bytes };
+    let request = v1::DefragmentRequest {
+        min_dead_ratio: args.min_dead_ratio,
+        max_bytes: args.max_bytes,
+        in_order: args.in_order,
+    };
     let done = node.admin.defragment(context.job(request)).await?.into_inner();
     context.output.either(
         || {
@@ -125,9 +131,20 @@ pub(super) async fn defragment(args: &DefragmentArgs, context: &Context) -> Resu
                 "bytes_moved": done.bytes_moved,
                 "bytes_freed": done.bytes_freed,
                 "duration_us": done.duration_us,
+                "short_of_space": done.short_of_space,
             })
         },
         || {
+            if args.in_order {
+                let (copied, time) = (bytes_text(done.bytes_moved), micros_text(done.duration_us));
+                return match done.short_of_space {
+                    false => format!("{copied} put in key order, in {time}"),
+                    true => format!(
+                        "{copied} put in key order, in {time}; not all, for space is short: run it \
+                         again when some was reclaimed"
+                    ),
+                };
+            }
             format!(
                 "{} segments will be free at the next checkpoint: {} dead, {} copied, in {}",
                 done.segments,

@@ -71,6 +71,7 @@ fn to_json(node_id: u64, stats: &v1::GetStatsResponse) -> Value {
         "checkpoint": checkpoint,
         "defragment": fields!(
             stats.defragment, cycles, records_moved, bytes_moved, segments_freed, total_us,
+            order_runs, order_bytes, order_total_us, order_last_us,
         ),
         "stalls": fields!(
             stats.stalls, count, total_us, append_region, wal_ring, value_log, disk_refusals,
@@ -171,6 +172,17 @@ fn to_text(node_id: u64, stats: &v1::GetStatsResponse) -> String {
                 checkpoint.count,
                 checkpoint.failed,
                 micros_text(checkpoint.last_us)
+            ),
+        );
+    }
+    if let Some(defragment) = &stats.defragment {
+        row(
+            "put in order",
+            format!(
+                "{} times, {} copied, the last one in {}",
+                defragment.order_runs,
+                bytes_text(defragment.order_bytes),
+                micros_text(defragment.order_last_us)
             ),
         );
     }

@@ -121,6 +121,11 @@ fn the_cluster_and_its_nodes_are_shown() {
         service.run(&["node", job, "--addr", service.address("server")]).ok();
         service.run(&["node", job, "1"]).fails(1);
     }
+    let ordered = service.run(&["node", "defragment", "--in-order", "--json"]).json();
+    assert_eq!((&ordered["bytes_moved"], &ordered["short_of_space"]), (&0.into(), &false.into()));
+    service.run(&["node", "defragment", "--in-order", "--min-dead-ratio", "0.5"]).fails(2);
+    let defragment = &service.run(&["node", "stats", "--json"]).json()["defragment"];
+    assert_eq!(defragment["order_runs"], 1);
     let changed = service.run(&["node", "log-level", "debug", "--json"]).json();
     assert_eq!(changed["previous"], "warn");
     let error = service.run(&["node", "log-level", "loud"]).fails(1);

@@ -13,10 +13,22 @@ use vmemkv_proto::v1::node_admin_client::NodeAdminClient;
 use vmemkv_server::{Server, StartOptions};
 
 use crate::fake_router::FakeRouter;
-use crate::harness::{Fixture, channel, config, error, fill, http, put, value};
+use crate::harness::{Fixture, channel, config, error, eventually, fill, http, put, ready, value};
 
 async fn admin(fixture: &Fixture) -> NodeAdminClient<Channel> {
     NodeAdminClient::new(channel(&fixture.server).await)
+}
+
+/// A server whose engine does nothing by itself.
+async fn without_background() -> Fixture {
+    let dir = tempfile::tempdir().unwrap();
+    let router = FakeRouter::start(&[(1, "", "")]).await;
+    let mut config = config(dir.path(), &router);
+    config.engine.background = false;
+    let server = Server::start(config).await.unwrap();
+    let fixture = Fixture { router, server, dir };
+    ready(&fixture.server).await;
+    fixture
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,7 +64,7 @@ async fn jobs_and_statistics() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_bytes_are_reclaimed_by_call() {
-    let fixture = Fixture::start().await;
+    let fixture = without_background().await;
     let mut client = fixture.client().await;
     let mut admin = admin(&fixture).await;
     let checkpoint = async |admin: &mut NodeAdminClient<Channel>| {
@@ -61,11 +73,11 @@ async fn dead_bytes_are_reclaimed_by_call() {
     fill(&mut client, "k", 500, 100_000).await;
     checkpoint(&mut admin).await;
     for number in (0..500).filter(|number| number % 8 == 0) {
-        // An eighth of each segment: too little for the background.
+        // An eighth of each segment.
         client.put(put(&format!("k{number:05}"), "short, not inline")).await.unwrap();
     }
     checkpoint(&mut admin).await;
-    let request = |min_dead_ratio| v1::DefragmentRequest { min_dead_ratio, max_bytes: 0 };
+    let request = |min_dead_ratio| v1::DefragmentRequest { min_dead_ratio, ..<_>::default() };
     let done = admin.defragment(request(0.5)).await.unwrap().into_inner();
     assert_eq!((done.segments, done.bytes_moved), (0, 0));
     let done = admin.defragment(request(0.05)).await.unwrap().into_inner();
@@ -86,6 +98,70 @@ async fn dead_bytes_are_reclaimed_by_call() {
     assert!(disk.soft_reserve_bytes > disk.hard_reserve_bytes && disk.hard_reserve_bytes > 0);
     let report = admin.verify(v1::VerifyRequest::default()).await.unwrap().into_inner();
     assert_eq!((report.problems.len(), report.records_checked), (0, 500));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_are_put_in_order_by_call() {
+    let fixture = without_background().await;
+    let mut client = fixture.client().await;
+    let mut admin = admin(&fixture).await;
+    fill(&mut client, "k", 4000, 900).await;
+    // From here on a new value gets a new place.
+    admin.checkpoint(v1::CheckpointRequest {}).await.unwrap();
+    for number in (0..4000).step_by(8) {
+        client.put(put(&format!("k{number:05}"), vec![7; 900])).await.unwrap();
+    }
+    // Fills the open segment up, which is left alone.
+    fill(&mut client, "z", 60, 100_000).await;
+    let z = v1::DeleteRangeRequest { start: "z".into(), ..<_>::default() };
+    client.delete_range(z).await.unwrap();
+    admin.checkpoint(v1::CheckpointRequest {}).await.unwrap();
+    let request = v1::DefragmentRequest { in_order: true, ..<_>::default() };
+    let done = admin.defragment(request).await.unwrap().into_inner();
+    assert!(done.bytes_moved > 4000 * 900 && !done.short_of_space, "{done:?}");
+    let stats = admin.get_stats(v1::GetStatsRequest::default()).await.unwrap().into_inner();
+    let defragment = stats.defragment.unwrap();
+    assert_eq!((defragment.order_runs, defragment.order_bytes), (1, done.bytes_moved));
+    assert!(defragment.order_last_us > 0 && defragment.bytes_moved >= defragment.order_bytes);
+    assert_eq!(fixture.metric("vmemkv_engine_order_bytes_total").await, done.bytes_moved);
+    let again = admin.defragment(request).await.unwrap().into_inner();
+    assert_eq!(again.bytes_moved, 0, "{again:?}");
+    assert_eq!(value(&mut client, "k00008").await.unwrap(), vec![7; 900]);
+    let wrong = v1::DefragmentRequest { min_dead_ratio: 0.5, ..request };
+    assert_eq!(error(admin.defragment(wrong).await).kind, ErrorKind::InvalidArgument);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_defragment_ends_when_its_caller_leaves() {
+    let fixture = without_background().await;
+    let mut client = fixture.client().await;
+    let mut admin = admin(&fixture).await;
+    fill(&mut client, "k", 800, 100_000).await;
+    admin.checkpoint(v1::CheckpointRequest {}).await.unwrap();
+    for number in (0..800).step_by(8) {
+        client.put(put(&format!("k{number:05}"), "short, not inline")).await.unwrap();
+    }
+    admin.checkpoint(v1::CheckpointRequest {}).await.unwrap();
+    // While others work it takes a fifth of the time.
+    let mut other = fixture.client().await;
+    let reader = tokio::spawn(async move { while value(&mut other, "k00001").await.is_some() {} });
+    let all = v1::DefragmentRequest { min_dead_ratio: 0.001, ..<_>::default() };
+    let mut leaves = admin.clone();
+    // Refused while the look of below runs.
+    let call = tokio::spawn(async move { while leaves.defragment(all).await.is_err() {} });
+    let nothing = v1::DefragmentRequest { min_dead_ratio: 1.0, ..<_>::default() };
+    while admin.defragment(nothing).await.is_ok() {
+        assert!(!call.is_finished(), "it was too fast for this test");
+    }
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    eventually(async || fixture.metric("vmemkv_rpc_stopped_by_caller_total").await == 1).await;
+    reader.abort();
+    // Another one may begin, and finds what is left.
+    let done = admin.defragment(all).await.unwrap().into_inner();
+    assert!(done.segments > 0, "{done:?}");
+    let report = admin.verify(v1::VerifyRequest::default()).await.unwrap().into_inner();
+    assert_eq!((report.problems.len(), report.records_checked), (0, 800));
 }
 
 #[tokio::test(flavor = "multi_thread")]

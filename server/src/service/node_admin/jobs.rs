@@ -84,14 +84,18 @@ impl Jobs {
         Ok(v1::ReorganizeResponse { shards, duration_us: micros(took) })
     }
 
-    /// Moves what is live out of segments that are mostly dead; ends when its caller leaves.
+    /// Moves what is live out of segments that are mostly dead, or puts records in order; ends when
+    /// its caller leaves.
     pub(super) async fn defragment(
         &self,
         request: &v1::DefragmentRequest,
     ) -> Result<v1::DefragmentResponse, ApiError> {
-        let (min_dead_ratio, max_bytes) = (request.min_dead_ratio, request.max_bytes);
+        let v1::DefragmentRequest { min_dead_ratio, max_bytes, in_order } = *request;
         if !(0.0..=1.0).contains(&min_dead_ratio) {
             return Err(invalid("min_dead_ratio", "must be between 0 and 1"));
+        }
+        if in_order && min_dead_ratio != 0.0 {
+            return Err(invalid("min_dead_ratio", "must be 0 with in_order"));
         }
         let running = Running::begin(&self.defragment, "a defragment")?;
         let guard = CancelOnDrop::default();
@@ -111,7 +115,11 @@ impl Jobs {
                     if ends { Continue::No } else { Continue::Yes }
                 };
                 let options = DefragmentOptions { min_dead_ratio, max_bytes };
-                let report = engine.defragment(&options, &control)?;
+                let report = if in_order {
+                    engine.put_in_order(&options, &control)?
+                } else {
+                    engine.defragment(&options, &control)?
+                };
                 if report.cancelled && gone.load(Ordering::Relaxed) {
                     Metrics::count(&node.metrics.stopped_by_caller);
                 }
@@ -129,6 +137,7 @@ impl Jobs {
             bytes_moved: report.bytes_moved,
             bytes_freed: report.bytes_freed,
             duration_us: micros(took),
+            short_of_space: report.short_of_space,
         })
     }
 

@@ -113,6 +113,10 @@ fn to_wire(stats: &Stats) -> v1::GetStatsResponse {
             bytes_moved: counters.defragment_copied_bytes,
             segments_freed: counters.value_segments_freed,
             total_us: counters.defragment_us,
+            order_runs: counters.order_runs,
+            order_bytes: counters.order_bytes,
+            order_total_us: counters.order_us,
+            order_last_us: stats.last_order_us,
         }),
         stalls: Some(v1::StallStats {
             count: counters.stalls_append
