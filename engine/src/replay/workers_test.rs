@@ -86,6 +86,8 @@ fn write_log(core: &Core, random: &mut SeededRandom, changes: bool) {
     core.wal.wait(core.wal.appended_lsn()).unwrap();
 }
 
+mod faults;
+
 type Shown = (BTreeMap<Vec<u8>, Vec<u8>>, Vec<(ShardId, KeyRange, u64, Revision)>);
 
 /// All that an engine shows.
