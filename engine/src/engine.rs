@@ -18,8 +18,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::feed::{Changes, ChangesWait};
 use crate::identity;
 use crate::io::{Disk, OsDisk};
-use crate::jobs::Scheduler;
 use crate::jobs::pace::{POLITE, Pace};
+use crate::jobs::{Scheduler, close_elsewhere};
 use crate::options::Options;
 use crate::recovery;
 use crate::stats::Stats;
@@ -392,15 +392,7 @@ impl Drop for Engine {
         }
         // In a callback: jobs may wait for the log, which waits for us. Another thread waits for
         // the flusher's end, and so for the callback's, before it lets go of the last of it.
-        let scheduler = self.scheduler.take();
-        let core = Arc::clone(&self.core);
-        let closing = thread::Builder::new().name("vmemkv-close".into());
-        let closing = closing.spawn(move || {
-            drop(scheduler);
-            let _ = core.wal.close();
-        });
-        if let Err(error) = closing {
-            tracing::error!(%error, "no thread to close the engine: its directory may stay locked");
-        }
+        let builder = thread::Builder::new().name("vmemkv-close".into());
+        close_elsewhere(&self.core, self.scheduler.take(), builder);
     }
 }

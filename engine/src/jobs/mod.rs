@@ -3,6 +3,7 @@
 //! Invariant: requests are bounded (one of a kind for each shard, one for the checkpoint) and never
 //! block the writer that makes them.
 
+mod closing;
 mod give_back;
 pub(crate) mod order_policy;
 mod orderer;
@@ -14,5 +15,6 @@ mod scheduler;
 pub(crate) mod sharding;
 pub(crate) mod triggers;
 
+pub(crate) use closing::close_elsewhere;
 pub(crate) use requests::{Next, Request, Requests};
 pub(crate) use scheduler::Scheduler;

@@ -58,6 +58,12 @@ impl Scheduler {
         Self { core: Arc::clone(&self.core), threads: std::mem::take(&mut self.threads) }
     }
 
+    /// Has the threads end, and waits for none of them.
+    pub(crate) fn detach(mut self) {
+        self.core.requests.close();
+        self.threads.clear();
+    }
+
     /// Ends the threads after the jobs that they are at.
     pub(crate) fn stop(&mut self) {
         self.core.requests.close();
