@@ -245,6 +245,11 @@ impl Engine {
         self.core.wal.durable_lsn()
     }
 
+    /// The log is kept from here: what lies below has been recycled.
+    pub fn oldest_lsn(&self) -> Lsn {
+        self.core.wal.oldest_lsn()
+    }
+
     /// The changes of a range that lies within one shard, durable ones only, after a position: in
     /// order, complete, each key as often as it changed. The answer ends with the log record that
     /// reaches `max_bytes` of keys and values (0 = 1 MiB), so a batch is never cut in two; it has

@@ -10,8 +10,8 @@ use vmemkv_tests::torture::{Orders, Run, run_child, run_parent};
 
 const USAGE: &str = "usage: torture [--minutes M] [--seed S] [--dir DIR]
 
-Runs an engine on real files with 16 writers, readers, scanners and jobs, kills it every few
-seconds and checks that nothing acknowledged is lost. --minutes: 1. --seed: from the clock.
+Runs an engine on real files with 16 writers, readers, scanners, followers of the change feed and
+jobs, kills it every few seconds and checks that nothing acknowledged is lost. --minutes: 1. --seed: from the clock.
 --dir: where the data goes, a temporary folder.";
 
 fn main() -> ExitCode {
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 }
 
 fn command() -> Result<ExitCode> {
-    let mut run = Run { minutes: 1.0, seed: clock(), dir: None, plant: false };
+    let mut run = Run { minutes: 1.0, seed: clock(), dir: None, plant: false, plant_feed: false };
     let (mut is_child, mut check_only, mut round) = (false, false, 0);
     let mut ledger = None;
     let mut arguments = std::env::args_os().skip(1);
@@ -38,6 +38,7 @@ fn command() -> Result<ExitCode> {
             "--dir" => run.dir = Some(value()?.into()),
             // What follows is between the two processes, and for the test of the checker.
             "--plant" => run.plant = true,
+            "--plant-feed" => run.plant_feed = true,
             "--child" => is_child = true,
             "--check-only" => check_only = true,
             "--round" => round = value()?.to_string_lossy().parse().context("--round")?,
@@ -51,8 +52,8 @@ fn command() -> Result<ExitCode> {
     }
     if is_child {
         let (Some(dir), Some(ledger)) = (run.dir, ledger) else { bail!("--dir and --ledger") };
-        let Run { seed, plant, .. } = run;
-        run_child(&Orders { dir, ledger, seed, round, check_only, plant })?;
+        let Run { seed, plant, plant_feed, .. } = run;
+        run_child(&Orders { dir, ledger, seed, round, check_only, plant, plant_feed })?;
         return Ok(ExitCode::SUCCESS);
     }
     println!("torture: --minutes {} --seed {}", run.minutes, run.seed);

@@ -33,12 +33,16 @@ pub(super) fn check(
     Err(format!("key \"{name}\" {what}; writes {least} to {most} are allowed"))
 }
 
-/// Whether a unit that is written by batches is whole. `found` are the writes of its keys. A range
-/// is deleted in chunks of keys, which may end in the middle.
+/// Whether a unit that is written by batches is whole. `found` are the writes of its keys, each the
+/// first one that left what is there: two writes of a key may have left the same. A range is
+/// deleted in chunks of keys, which may end in the middle.
 pub(super) fn check_unit(keys: &Keys, unit: &Unit, found: &[u64]) -> Result<(), String> {
-    let halves = found.windows(2).any(|pair| pair[0] != pair[1]);
-    let is_atomic = unit.kind == Kind::Twins;
-    if is_atomic && halves {
+    let newest = found.iter().copied().max().unwrap_or(0);
+    let is_newest = |(key, n): (&usize, &u64)| {
+        *n == newest || keys.written(*key, newest) == keys.written(*key, *n)
+    };
+    let whole = unit.keys.iter().zip(found).all(is_newest);
+    if unit.kind == Kind::Twins && !whole {
         let name = keys.name(unit.keys[0]).escape_ascii();
         return Err(format!("half a batch: key \"{name}\" and the others are at {found:?}"));
     }
@@ -102,6 +106,17 @@ mod tests {
         let twins = keys.units[0].iter().find(|unit| unit.kind == Kind::Twins).expect("twins");
         assert!(check_unit(&keys, twins, &[3, 3]).is_ok());
         assert!(check_unit(&keys, twins, &[3, 4]).is_err());
+        // A key that two writes leave the same is found at the first of them.
+        let twins = keys.units.iter().flatten().filter(|unit| unit.kind == Kind::Twins);
+        let mut same = twins.flat_map(|unit| (1..300).map(move |n| (unit, n)));
+        let (unit, n) = same
+            .find(|(unit, n)| {
+                let is_same = |key| keys.written(key, *n) == keys.written(key, n + 1);
+                is_same(unit.keys[0]) && !is_same(unit.keys[1])
+            })
+            .expect("two empty values");
+        assert!(check_unit(&keys, unit, &[n, n + 1]).is_ok());
+        assert!(check_unit(&keys, unit, &[n + 1, n]).is_err());
         let names: [&[u8]; 2] = [b"a", b"b"];
         assert!(check_order(names.into_iter(), false, |_| true).is_ok());
         assert!(check_order(names.into_iter(), true, |_| true).is_err());

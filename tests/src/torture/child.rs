@@ -4,20 +4,24 @@
 //! answer is checked, and every number goes to the ledger in the order that the ledger asks for; a
 //! violation is a line `violation: ...` on standard output, after which the process goes on.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use vmemkv_engine::{Condition, Engine, ErrorKind, KeyRange, Lsn, Operation, ScanOptions};
+use vmemkv_engine::{Engine, KeyRange, ScanOptions};
 
 use super::checker::{check, check_order, check_unit};
-use super::keys::{Keys, Kind, Unit, WRITERS};
+use super::follower::{FOLLOWERS, Follower};
+use super::keys::{Keys, WRITERS};
 use super::ledger::{Allowed, Ledger};
 use super::rounds;
+use super::skips::{Skip, Skips};
+use super::writer::Writer;
 
 const READERS: u64 = 3;
 const SCANNERS: u64 = 2;
@@ -37,17 +41,23 @@ pub struct Orders {
     pub check_only: bool,
     /// Acknowledge writes that were not made: the checker must see it.
     pub plant: bool,
+    /// Lose changes between the feed and its follower: the checker must see it.
+    pub plant_feed: bool,
 }
 
 /// What the threads share.
-struct Work<'a> {
-    engine: &'a Engine,
-    keys: &'a Keys,
-    ledger: &'a Ledger,
-    by_name: HashMap<&'a [u8], usize>,
-    operations: AtomicU64,
+pub(super) struct Work<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) keys: &'a Keys,
+    pub(super) ledger: &'a Ledger,
+    pub(super) skips: &'a Skips,
+    pub(super) by_name: BTreeMap<&'a [u8], usize>,
+    pub(super) operations: AtomicU64,
+    /// Changes that followers were shown, and how often one had to begin anew.
+    pub(super) changes: AtomicU64,
+    pub(super) resyncs: AtomicU64,
     stop: AtomicBool,
-    plant: bool,
+    pub(super) plant: bool,
     failed: Mutex<Option<String>>,
 }
 
@@ -57,20 +67,34 @@ pub fn run(orders: &Orders) -> Result<()> {
     let ledger = Ledger::open(&orders.ledger, &keys)?;
     let mut random = StdRng::seed_from_u64(orders.seed.wrapping_mul(31) + orders.round);
     let options = rounds::options(&mut random);
+    let skips = Skips::open(&orders.ledger.with_file_name("skips"))?;
     let engine = Engine::open(&orders.dir, options).context("open the engine")?;
     let work = Work {
         engine: &engine,
         keys: &keys,
         ledger: &ledger,
+        skips: &skips,
         by_name: (0..keys.count()).map(|key| (keys.name(key), key)).collect(),
         operations: AtomicU64::new(0),
+        changes: AtomicU64::new(0),
+        resyncs: AtomicU64::new(0),
         stop: AtomicBool::new(false),
         plant: orders.plant,
         failed: Mutex::default(),
     };
     work.check_all()?;
+    let mut followers = Vec::new();
+    for number in 0..FOLLOWERS {
+        let plant = orders.plant_feed.then(|| StdRng::seed_from_u64(random.random()));
+        let path = orders.ledger.with_file_name(format!("follower-{number}"));
+        let mut follower = Follower::open(&work, path, plant)?;
+        follower.catch_up()?;
+        followers.push(follower);
+    }
+    work.count_now()?;
     println!("ready");
     if orders.check_only {
+        drop(followers);
         return Ok(engine.close()?);
     }
     std::thread::scope(|scope| {
@@ -87,6 +111,12 @@ pub fn run(orders: &Orders) -> Result<()> {
             let random = StdRng::seed_from_u64(random.random());
             scope.spawn(move || work.guard("a scanner", || work.scan(random)));
         }
+        for (number, follower) in followers.into_iter().enumerate() {
+            let random = StdRng::seed_from_u64(random.random());
+            scope.spawn(move || {
+                work.guard("a follower", || follower.run(random, number > 0));
+            });
+        }
         let jobs = StdRng::seed_from_u64(random.random());
         scope.spawn(move || {
             work.guard("a job", || rounds::jobs(work.engine, jobs, &work.stop));
@@ -101,7 +131,7 @@ pub fn run(orders: &Orders) -> Result<()> {
 }
 
 /// One line, and the parent sees it at once.
-fn violation(what: &str) {
+pub(super) fn violation(what: &str) {
     println!("violation: {what}");
 }
 
@@ -117,8 +147,24 @@ impl Work<'_> {
         }
     }
 
-    fn is_stopped(&self) -> bool {
+    pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps, but no longer than the work goes on.
+    pub(super) fn sleep(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.is_stopped() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20).min(time));
+        }
+    }
+
+    /// The keys of a range.
+    pub(super) fn keys_of(&self, range: &KeyRange) -> impl Iterator<Item = usize> {
+        let start = Bound::Included(&range.start[..]);
+        let end = Bound::Excluded(&range.end[..]);
+        let end = if range.end.is_empty() { Bound::Unbounded } else { end };
+        self.by_name.range::<[u8], _>((start, end)).map(|(_, key)| *key)
     }
 
     /// What recovery left: every key by get, all of them by a scan, every unit, every record.
@@ -139,6 +185,7 @@ impl Work<'_> {
             }
         }
         for (key, n) in found.into_iter().enumerate() {
+            self.note_lost(key, n)?;
             self.ledger.settle(key, n)?;
         }
         let bounds: Vec<u64> = (0..self.keys.count()).map(|key| self.ledger.known(key)).collect();
@@ -150,12 +197,28 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// What became of the write that was being made at the kill: the last one, as a key is not
+    /// written again before that is known.
+    fn note_lost(&self, key: usize, found: u64) -> Result<()> {
+        let last = self.ledger.attempted(key);
+        if last <= found {
+            return Ok(());
+        }
+        let same = self.keys.written(key, last) == self.keys.written(key, found);
+        self.skips.note(key, last, if same { Skip::Perhaps } else { Skip::Never })
+    }
+
     fn count(&self) -> Result<()> {
         while !self.is_stopped() {
             std::thread::sleep(Duration::from_millis(50));
-            self.ledger.count(self.operations.swap(0, Ordering::Relaxed))?;
+            self.count_now()?;
         }
         Ok(())
+    }
+
+    fn count_now(&self) -> Result<()> {
+        let new = [&self.operations, &self.changes, &self.resyncs];
+        self.ledger.count(new.map(|count| count.swap(0, Ordering::Relaxed))).map(drop)
     }
 
     /// Point reads of any key.
@@ -170,7 +233,13 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn saw(&self, key: usize, least: u64, value: Option<&[u8]>, how: &str) -> Result<()> {
+    pub(super) fn saw(
+        &self,
+        key: usize,
+        least: u64,
+        value: Option<&[u8]>,
+        how: &str,
+    ) -> Result<()> {
         let allowed = Allowed { least, most: self.ledger.attempted(key) };
         match check(self.keys, key, allowed, value) {
             Ok(n) => self.ledger.show(key, n),
@@ -235,122 +304,4 @@ impl Work<'_> {
         }
         Ok(())
     }
-}
-
-/// One writer: its units, and which of them wait for the log.
-struct Writer<'a> {
-    work: &'a Work<'a>,
-    random: StdRng,
-    waiting: VecDeque<(usize, u64, Lsn)>,
-}
-
-impl<'a> Writer<'a> {
-    fn new(work: &'a Work<'a>, random: StdRng) -> Self {
-        Self { work, random, waiting: VecDeque::new() }
-    }
-
-    fn run(&mut self, writer: usize) -> Result<()> {
-        let units = &self.work.keys.units[writer];
-        let depth = self.random.random_range(1..12);
-        while !self.work.is_stopped() {
-            let number = self.random.random_range(0..units.len());
-            if self.waiting.iter().any(|waiting| waiting.0 == number) {
-                continue;
-            }
-            let unit = &units[number];
-            let n = unit.keys.iter().map(|key| self.work.ledger.attempted(*key)).max();
-            let n = n.unwrap_or(0) + 1;
-            for key in &unit.keys {
-                self.work.ledger.attempt(*key, n)?;
-            }
-            let skip = self.work.plant && self.random.random_bool(0.01);
-            let written = if skip { Ok(Lsn(0)) } else { self.write(unit, n) };
-            match written {
-                Ok(lsn) => self.waiting.push_back((number, n, lsn)),
-                Err(error) if is_full(&error) => {
-                    // Nothing was changed. Reads and jobs go on meanwhile.
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                Err(error) => return Err(error),
-            }
-            self.work.operations.fetch_add(1, Ordering::Relaxed);
-            while self.waiting.len() >= depth {
-                self.acknowledge(units)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn acknowledge(&mut self, units: &[Unit]) -> Result<()> {
-        let Some((number, n, lsn)) = self.waiting.pop_front() else { return Ok(()) };
-        self.work.engine.wait_durable(lsn)?;
-        for key in &units[number].keys {
-            self.work.ledger.acknowledge(*key, n)?;
-        }
-        // Its own write, at once.
-        let key = units[number].keys[self.random.random_range(0..units[number].keys.len())];
-        let value = self.work.engine.get(self.work.keys.name(key))?;
-        self.work.saw(key, n, value.as_deref(), "the writer's own get")
-    }
-
-    /// Makes write `n` of a unit.
-    fn write(&mut self, unit: &Unit, n: u64) -> Result<Lsn> {
-        let (keys, engine) = (self.work.keys, self.work.engine);
-        let operation = |key: &usize| {
-            let name = keys.name(*key).to_vec();
-            match keys.written(*key, n) {
-                Some(value) => Operation::Put { key: name, value },
-                None => Operation::Delete { key: name },
-            }
-        };
-        match unit.kind {
-            Kind::Single => self.write_one(unit.keys[0], n),
-            Kind::Range if keys.written(unit.keys[0], n).is_none() => {
-                let (start, end) = keys.range_of(unit.keys[0]);
-                let mut range = KeyRange::new(start, end);
-                loop {
-                    let deleted = engine.delete_range(&range, 10)?;
-                    if deleted.done {
-                        return Ok(deleted.lsn);
-                    }
-                    range.start = deleted.covered_to;
-                }
-            }
-            _ => {
-                let operations: Vec<_> = unit.keys.iter().map(operation).collect();
-                Ok(engine.write_batch(&operations)?)
-            }
-        }
-    }
-
-    /// With the condition that must hold, now and then: the writer knows what is there.
-    fn write_one(&mut self, key: usize, n: u64) -> Result<Lsn> {
-        let (keys, engine) = (self.work.keys, self.work.engine);
-        // Known as the only writer, whose last write of this key was acknowledged or found.
-        let there = keys.written(key, self.work.ledger.known(key));
-        let condition = match (self.random.random_range(0..6), &there) {
-            (0, None) => Condition::IfAbsent,
-            (0, Some(_)) => Condition::IfPresent,
-            (1, Some(value)) => Condition::IfValueEquals(value.clone()),
-            _ => Condition::None,
-        };
-        let name = keys.name(key);
-        let written = match keys.written(key, n) {
-            Some(value) => engine.put(name, &value, &condition)?,
-            None => engine.delete(name, &condition)?,
-        };
-        if !written.applied || written.existed != there.is_some() {
-            let name = name.escape_ascii();
-            let (applied, existed) = (written.applied, written.existed);
-            violation(&format!(
-                "write {n} of key \"{name}\" with {condition:.40?}: applied {applied}, existed {existed}"
-            ));
-        }
-        Ok(written.lsn)
-    }
-}
-
-fn is_full(error: &anyhow::Error) -> bool {
-    let kind = error.downcast_ref::<vmemkv_engine::Error>().map(vmemkv_engine::Error::kind);
-    matches!(kind, Some(ErrorKind::DiskFull | ErrorKind::MemoryFull))
 }

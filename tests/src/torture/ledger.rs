@@ -15,6 +15,9 @@ use anyhow::{Context as _, Result};
 
 use super::keys::Keys;
 
+/// Numbers that are no key's: operations, changes that were followed, and how often a follower
+/// had to begin anew.
+const TOTALS: usize = 3;
 /// Numbers of one key: attempted, acknowledged, shown.
 const PER_KEY: usize = 3;
 const ATTEMPTED: usize = 0;
@@ -30,7 +33,7 @@ pub(super) struct Allowed {
     pub(super) most: u64,
 }
 
-/// The numbers of all keys. The first number of the file counts operations.
+/// The numbers of all keys, behind the totals.
 pub(super) struct Ledger {
     file: File,
     numbers: Vec<AtomicU64>,
@@ -41,7 +44,7 @@ impl Ledger {
     pub(super) fn open(path: &Path, keys: &Keys) -> Result<Self> {
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
         let file = file.with_context(|| format!("open {}", path.display()))?;
-        let count = 1 + PER_KEY * keys.count();
+        let count = TOTALS + PER_KEY * keys.count();
         file.set_len(8 * count as u64)?;
         let mut bytes = vec![0; 8 * count];
         file.read_exact_at(&mut bytes, 0)?;
@@ -51,17 +54,17 @@ impl Ledger {
 
     /// A write is about to be tried.
     pub(super) fn attempt(&self, key: usize, n: u64) -> Result<()> {
-        self.set(1 + PER_KEY * key + ATTEMPTED, n)
+        self.set(TOTALS + PER_KEY * key + ATTEMPTED, n)
     }
 
     /// A write was acknowledged.
     pub(super) fn acknowledge(&self, key: usize, n: u64) -> Result<()> {
-        self.set(1 + PER_KEY * key + ACKNOWLEDGED, n)
+        self.set(TOTALS + PER_KEY * key + ACKNOWLEDGED, n)
     }
 
     /// A write was shown to a reader, acknowledged or not.
     pub(super) fn show(&self, key: usize, n: u64) -> Result<()> {
-        let at = 1 + PER_KEY * key + SHOWN;
+        let at = TOTALS + PER_KEY * key + SHOWN;
         if self.numbers[at].fetch_max(n, Ordering::SeqCst) >= n {
             return Ok(());
         }
@@ -76,13 +79,14 @@ impl Ledger {
 
     /// The last write that was attempted.
     pub(super) fn attempted(&self, key: usize) -> u64 {
-        self.numbers[1 + PER_KEY * key + ATTEMPTED].load(Ordering::SeqCst)
+        self.numbers[TOTALS + PER_KEY * key + ATTEMPTED].load(Ordering::SeqCst)
     }
 
     /// The last write known to be there for good.
     pub(super) fn known(&self, key: usize) -> u64 {
-        let acknowledged = self.numbers[1 + PER_KEY * key + ACKNOWLEDGED].load(Ordering::SeqCst);
-        acknowledged.max(self.numbers[1 + PER_KEY * key + SHOWN].load(Ordering::SeqCst))
+        let acknowledged =
+            self.numbers[TOTALS + PER_KEY * key + ACKNOWLEDGED].load(Ordering::SeqCst);
+        acknowledged.max(self.numbers[TOTALS + PER_KEY * key + SHOWN].load(Ordering::SeqCst))
     }
 
     /// What may be found now, when nobody writes.
@@ -95,16 +99,21 @@ impl Ledger {
         self.acknowledge(key, n)
     }
 
-    /// Counts operations, and says how many there are.
-    pub(super) fn count(&self, operations: u64) -> Result<u64> {
-        let sum = self.numbers[0].fetch_add(operations, Ordering::SeqCst) + operations;
-        self.file.write_all_at(&sum.to_le_bytes(), 0)?;
-        Ok(sum)
+    /// Adds to operations, changes and resyncs, and says what they sum up to.
+    pub(super) fn count(&self, more: [u64; TOTALS]) -> Result<[u64; TOTALS]> {
+        let mut sums = [0; TOTALS];
+        for (at, more) in more.into_iter().enumerate() {
+            sums[at] = self.numbers[at].fetch_add(more, Ordering::SeqCst) + more;
+            if more > 0 {
+                self.file.write_all_at(&sums[at].to_le_bytes(), 8 * at as u64)?;
+            }
+        }
+        Ok(sums)
     }
 
     /// Sum of the acknowledged writes of all keys.
     pub(super) fn acknowledged(&self) -> u64 {
-        let acknowledged = self.numbers[1..].iter().skip(ACKNOWLEDGED).step_by(PER_KEY);
+        let acknowledged = self.numbers[TOTALS..].iter().skip(ACKNOWLEDGED).step_by(PER_KEY);
         acknowledged.map(|n| n.load(Ordering::SeqCst)).sum()
     }
 }

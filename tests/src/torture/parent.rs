@@ -31,6 +31,8 @@ pub struct Run {
     pub dir: Option<PathBuf>,
     /// See [`Orders`](super::Orders).
     pub plant: bool,
+    /// See [`Orders`](super::Orders).
+    pub plant_feed: bool,
 }
 
 /// What came of it.
@@ -39,6 +41,10 @@ pub struct Outcome {
     seed: u64,
     operations: u64,
     acknowledged: u64,
+    /// What followers of the change feed were shown.
+    changes: u64,
+    /// How often one was told that its position is too old.
+    resyncs: u64,
     kills: u64,
     kills_in_recovery: u64,
     /// What the checker found.
@@ -46,12 +52,22 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Takes over what the children have counted so far.
+    fn count(&mut self, seed: u64, folder: &Path) -> Result<()> {
+        let ledger = Ledger::open(&folder.join("ledger"), &Keys::new(seed))?;
+        [self.operations, self.changes, self.resyncs] = ledger.count([0; 3])?;
+        self.acknowledged = ledger.acknowledged();
+        Ok(())
+    }
+
     /// One line of JSON.
     pub fn to_json(&self) -> String {
         json!({
             "seed": self.seed,
             "operations": self.operations,
             "acknowledged": self.acknowledged,
+            "changes_followed": self.changes,
+            "positions_too_old": self.resyncs,
             "faults": self.kills,
             "faults_in_recovery": self.kills_in_recovery,
             "violations": self.violations.len(),
@@ -77,13 +93,12 @@ pub fn run(run: &Run) -> Result<Outcome> {
             Life::Working(Duration::from_millis(random.random_range(300..5000)))
         };
         one_round(run, folder.path(), round, life, &mut outcome)?;
+        outcome.count(run.seed, folder.path())?;
         round += 1;
         println!("round {round}: {life:?}, {}", outcome.to_json());
     }
     one_round(run, folder.path(), round, Life::CheckOnly, &mut outcome)?;
-    let ledger = Ledger::open(&folder.path().join("ledger"), &Keys::new(run.seed))?;
-    outcome.operations = ledger.count(0)?;
-    outcome.acknowledged = ledger.acknowledged();
+    outcome.count(run.seed, folder.path())?;
     if !outcome.violations.is_empty() {
         println!("the data is kept in {}", folder.keep().display());
     }
@@ -164,6 +179,7 @@ fn start(run: &Run, folder: &Path, round: u64, check_only: bool) -> Result<Child
     command.args(["--seed", &run.seed.to_string(), "--round", &round.to_string()]);
     command.args(check_only.then_some("--check-only"));
     command.args(run.plant.then_some("--plant"));
+    command.args(run.plant_feed.then_some("--plant-feed"));
     command.stdout(Stdio::piped()).spawn().context("start the child")
 }
 

@@ -20,6 +20,8 @@ pub(super) fn options(random: &mut StdRng) -> Options {
     let checkpoint_wal_bytes = one_of(&[256 << 10, 1 << 20, 16 << 20]);
     let shard_max_entries = one_of(&[40, 300, 256 << 10]);
     let shard_max_bytes = one_of(&[64 << 10, 1 << 20, 64 << 20]);
+    // None: who follows the changes is soon behind what is kept.
+    let wal_keep_bytes = one_of(&[0, 64 << 10, 1 << 20, 256 << 20]);
     let boundaries = match one_of(&[0, 1, 2]) {
         0 => Vec::new(),
         1 => vec![b"c".to_vec(), b"tenant/table/050".to_vec()],
@@ -43,6 +45,7 @@ pub(super) fn options(random: &mut StdRng) -> Options {
         value_log_max_bytes: 16 << 30,
         append_capacity,
         checkpoint_wal_bytes,
+        wal_keep_bytes,
         background: random.random_bool(0.8),
         job_threads: random.random_range(1..3),
         ..Options::default()
