@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use tonic::Code;
 use vmemkv_engine::Identity;
+use vmemkv_failpoint::reach;
 use vmemkv_proto::Backoff;
 use vmemkv_proto::internal::v1::{
     AssignedShard, ConfirmShardsRequest, ConfirmedShard, HeartbeatRequest, RegisterRequest,
@@ -299,8 +300,19 @@ fn take_map(
     version: u64,
 ) -> Result<(), Failure> {
     let engine = node.engine().map_err(Failure::here)?;
+    // For tests: a map that comes while there are halves that none has named.
+    let halves = node.ownership.table().shards().iter().any(|owned| !owned.halves.is_empty());
+    let reach_if = |name| {
+        if halves {
+            reach(name)
+        }
+    };
+    reach_if("split.map");
     engine.set_identity(identity).map_err(|error| Failure::disk(&error))?;
-    assign::apply(node, shards, version)
+    reach_if("split.map.stored");
+    assign::apply(node, shards, version)?;
+    reach_if("split.map.served");
+    Ok(())
 }
 
 /// The request of this start, and the nonces that a router may know.

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use openraft::storage::RaftStateMachine;
 use openraft::{AnyError, EntryPayload, OptionalSend};
 use redb::{Durability, WriteTransaction};
+use vmemkv_failpoint::reach;
 
 use super::database::{
     Database, NODES, OPERATIONS, SESSIONS, SHARDS, StoreError, encode, keys, put_meta,
@@ -19,7 +20,7 @@ use super::types::{
     Entry, IoError, LogId, Membership, Snapshot, SnapshotMeta, StorageError, TypeConfig,
 };
 use crate::local_state::LocalState;
-use crate::state::{Event, Outcome};
+use crate::state::{Action, Event, Outcome};
 
 /// The state machine of this member.
 pub(crate) struct StateMachine {
@@ -142,6 +143,11 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             outcomes.push(match entry.payload {
                 EntryPayload::Blank => Outcome::Nothing,
                 EntryPayload::Normal(command) => {
+                    match &command.action {
+                        Action::BeginSplit(_) => reach("split.begin.logged"),
+                        Action::FinishSplit { .. } => reach("split.finish.logged"),
+                        _ => {}
+                    }
                     let (outcome, changes) = self.state.apply(&command);
                     events.extend(changes);
                     outcome

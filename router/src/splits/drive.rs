@@ -5,6 +5,7 @@
 //! whatever the owner does, and waits for nothing but calls: [`Schedule`](super::schedule::Schedule)
 //! says when the next begins.
 
+use vmemkv_failpoint::reach;
 use vmemkv_proto::internal::v1::ExecSplitRequest;
 
 use super::servers::{Executed, Target};
@@ -34,6 +35,7 @@ pub(super) async fn round(splits: Splits, operation_id: u64) -> Round {
         }
     };
     splits.note_try(operation_id);
+    reach("split.order");
     let attempt = order.attempt;
     let reason = match splits.inner.servers.exec_split(&address, order).await {
         Ok(executed) => match splits.end(operation_id, attempt, executed).await {
@@ -103,8 +105,10 @@ impl Splits {
                 Action::AbortSplit { operation_id, attempt, reason }
             }
         };
+        reach("split.answered");
         match self.inner.raft.propose(action, PATIENCE).await {
             Ok(Outcome::Done { map_version }) => {
+                reach("split.ended");
                 tracing::info!(operation_id, map_version, "a split has ended");
                 Ok(map_version)
             }

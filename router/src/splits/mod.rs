@@ -19,6 +19,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use vmemkv_failpoint::reach;
 use vmemkv_proto::{ApiError, ErrorKind};
 
 use self::by_size::BySize;
@@ -159,11 +160,13 @@ impl Splits {
     }
 
     async fn propose_begin(&self, shard_id: u64, epoch: u64, key: Bytes) -> Result<u64, ApiError> {
+        reach("split.begin");
         let begin = Begin { shard_id, epoch, key, started_unix_ms: unix_ms() };
         let outcome = self.inner.raft.propose(Action::BeginSplit(begin), PATIENCE).await?;
         let Outcome::Begun { operation_id } = outcome_or_error(outcome)? else {
             return Err(ApiError::internal("a split that began had no operation"));
         };
+        reach("split.begun");
         tracing::info!(operation_id, shard_id, "a split begins");
         self.inner.wake.notify_one();
         Ok(operation_id)

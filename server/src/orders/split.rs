@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use vmemkv_engine::{Engine, ErrorKind, OperationOutcome, ShardId, SplitShard};
+use vmemkv_failpoint::reach;
 use vmemkv_proto::internal::v1::{ExecSplitRequest, ProposeSplitKeyRequest};
 use vmemkv_proto::{ApiError, v1};
 
@@ -37,6 +38,7 @@ pub(crate) async fn exec_split(
     let here = Arc::clone(node);
     let work = move || {
         let answer = execute(&here, &order);
+        reach("split.answer");
         // Only now: a router that gives up waiting does not end the work.
         drop(under_way);
         answer
@@ -45,6 +47,7 @@ pub(crate) async fn exec_split(
 }
 
 fn execute(node: &Node, order: &ExecSplitRequest) -> Result<Answer, ApiError> {
+    reach("split.ordered");
     let engine = node.engine()?;
     match engine.operation_outcome(order.operation_id) {
         Some(OperationOutcome::Done) => return Ok(done(node, order)),
@@ -68,6 +71,7 @@ fn execute(node: &Node, order: &ExecSplitRequest) -> Result<Answer, ApiError> {
     let began = std::time::Instant::now();
     match engine.split_shard(&split) {
         Ok(_) => {
+            reach("split.executed");
             let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
             tracing::info!(
                 operation_id = order.operation_id,

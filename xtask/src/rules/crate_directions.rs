@@ -12,15 +12,16 @@ use crate::finding::Finding;
 const PREFIX: &str = "vmemkv-";
 
 /// A crate, and those that it may import.
-const MAY_IMPORT: [(&str, &[&str]); 9] = [
+const MAY_IMPORT: [(&str, &[&str]); 10] = [
+    ("failpoint", &[]),
     ("proto", &[]),
     ("engine", &[]),
     ("client", &["proto"]),
-    ("router", &["proto", "client"]),
-    ("server", &["proto", "engine"]),
+    ("router", &["proto", "client", "failpoint"]),
+    ("server", &["proto", "engine", "failpoint"]),
     ("cli", &["proto", "engine", "client", "router", "server"]),
     ("bench", &["engine", "client", "router", "server"]),
-    ("tests", &["proto", "engine", "client", "router", "server", "cli", "bench"]),
+    ("tests", &["proto", "engine", "client", "router", "server", "cli", "bench", "failpoint"]),
     ("xtask", &[]),
 ];
 
