@@ -9,6 +9,7 @@ pub mod backoff;
 pub mod check;
 pub mod convert;
 pub mod limits;
+pub mod peer;
 pub mod status;
 
 pub use backoff::Backoff;

@@ -20,9 +20,10 @@ use openraft::{OptionalSend, RPCTypes};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tonic::Status;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use vmemkv_proto::internal::v1 as internal;
 use vmemkv_proto::limits::MAX_MESSAGE_BYTES;
+use vmemkv_proto::peer;
 
 use super::rpc::SnapshotPart;
 use super::types::{RouterAddress, Snapshot, TypeConfig, Vote};
@@ -34,8 +35,6 @@ type SendError = StreamingError<TypeConfig, Fatal<u64>>;
 
 /// Bytes of a snapshot in one message.
 const PART_BYTES: usize = 1 << 20;
-/// How long a connection may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Makes [`Peer`]s.
 pub(super) struct Network {
@@ -66,13 +65,9 @@ impl RaftNetworkFactory<TypeConfig> for Network {
     type Network = Peer;
 
     async fn new_client(&mut self, target: u64, node: &RouterAddress) -> Peer {
-        let endpoint = Endpoint::from_shared(format!("http://{}", node.raft));
-        let client = endpoint.map_err(|error| error.to_string()).map(|endpoint| {
-            let channel = endpoint
-                .connect_timeout(CONNECT_TIMEOUT)
-                .tcp_nodelay(true)
-                .http2_keep_alive_interval(Duration::from_secs(20))
-                .connect_lazy();
+        let endpoint = peer::endpoint(&node.raft).map_err(|status| peer::told(&status));
+        let client = endpoint.map(|endpoint| {
+            let channel = endpoint.connect_lazy();
             Client::new(channel)
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES)

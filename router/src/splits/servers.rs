@@ -10,18 +10,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tonic::Status;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use vmemkv_proto::internal::v1::exec_split_response::Outcome;
 use vmemkv_proto::internal::v1::node_client::NodeClient;
 use vmemkv_proto::internal::v1::{
     Addressee, ExecSplitRequest, MapChangedRequest, ProposeSplitKeyRequest,
 };
+use vmemkv_proto::peer::{self, endpoint};
 use vmemkv_proto::{ApiError, ErrorKind};
 
 use crate::state::{ClusterState, Shard};
 
-/// How long a connection may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a server may take to split: it may have to wait for a merge of the shard.
 const EXEC_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a server may take to propose a key.
@@ -122,14 +121,7 @@ impl Servers {
         if let Some(client) = clients.get(address) {
             return Ok(client.clone());
         }
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|_| Status::unavailable("not an address"))?;
-        let channel = endpoint
-            .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(Duration::from_secs(20))
-            .keep_alive_timeout(Duration::from_secs(10))
-            .connect_lazy();
+        let channel = endpoint(address)?.connect_lazy();
         let client = NodeClient::new(channel);
         if clients.len() >= MAX_CLIENTS {
             clients.clear();
@@ -163,16 +155,7 @@ fn not_proposed(address: &str, status: &Status) -> ApiError {
 }
 
 fn told(address: &str, status: &Status) -> String {
-    let mut text = format!("the server at {address}: {}", status.message());
-    let mut cause = std::error::Error::source(status);
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
+    format!("the server at {address}: {}", peer::told(status))
 }
 
 #[cfg(test)]

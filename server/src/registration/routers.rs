@@ -6,17 +6,16 @@
 use std::fmt;
 use std::time::Duration;
 
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Response, Status};
+use tonic::transport::Channel;
+use tonic::{Response, Status};
 use vmemkv_engine::Error;
 use vmemkv_proto::ApiError;
 use vmemkv_proto::internal::v1::control_client::ControlClient;
 use vmemkv_proto::limits::MAX_MESSAGE_BYTES;
+use vmemkv_proto::peer::{endpoint, told};
 
 use super::is_refusal;
 
-/// How long a connection may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -92,34 +91,10 @@ impl Routers {
 }
 
 fn client(address: &str) -> Option<ControlClient<Channel>> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
-    let channel = endpoint
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(Duration::from_secs(20))
-        .keep_alive_timeout(Duration::from_secs(10))
-        .connect_lazy();
+    let channel = endpoint(address).ok()?.connect_lazy();
     Some(
         ControlClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES),
     )
-}
-
-/// What a status says, with its cause if that says more.
-fn told(status: &Status) -> String {
-    let mut text = match (status.code(), status.message()) {
-        (code, "") => code.to_string(),
-        (Code::Unknown, message) => message.to_owned(),
-        (_, message) => message.to_owned(),
-    };
-    let mut cause = std::error::Error::source(status);
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
