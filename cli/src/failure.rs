@@ -28,12 +28,13 @@ pub struct Failure {
     code: String,
     message: String,
     hint: Option<String>,
+    operation_id: Option<u64>,
 }
 
 impl Failure {
     fn new(exit: u8, code: &str, message: impl Into<String>) -> Self {
         let message = one_line(&message.into());
-        Self { exit, code: code.to_owned(), message, hint: None }
+        Self { exit, code: code.to_owned(), message, hint: None, operation_id: None }
     }
 
     /// The command could not do its work.
@@ -94,6 +95,13 @@ impl Failure {
         self
     }
 
+    /// The operation that it is about, which scripts may want to follow.
+    #[must_use]
+    pub fn of_operation(mut self, operation_id: u64) -> Self {
+        self.operation_id = Some(operation_id);
+        self
+    }
+
     /// What to do about it, if that is so.
     #[must_use]
     pub fn with_hint_if(self, is_so: bool, hint: &str) -> Self {
@@ -128,6 +136,9 @@ impl Failure {
         let mut error = serde_json::json!({ "code": self.code, "message": self.message });
         if let Some(hint) = &self.hint {
             error["hint"] = hint.as_str().into();
+        }
+        if let Some(operation_id) = self.operation_id {
+            error["operation_id"] = operation_id.into();
         }
         serde_json::json!({ "error": error, "exit": self.exit }).to_string()
     }
@@ -186,6 +197,10 @@ mod tests {
         assert_eq!(json["error"]["message"], "two lines");
         assert_eq!(json["error"]["hint"], "do this");
         assert_eq!(json["exit"], 1);
+        assert!(json["error"].get("operation_id").is_none());
+        let failure = failure.of_operation(7);
+        let json: serde_json::Value = serde_json::from_str(&failure.to_json()).unwrap();
+        assert_eq!(json["error"]["operation_id"], 7);
     }
 
     #[test]

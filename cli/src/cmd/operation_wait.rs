@@ -23,8 +23,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_AFTER: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Follows an operation to its end.
+/// Follows an operation to its end; a failure names it.
 pub(super) async fn wait_for(
+    context: &Context,
+    admin: AdminClient<Channel>,
+    operation_id: u64,
+) -> Result<v1::Operation> {
+    let ended = follow(context, admin, operation_id).await;
+    ended.map_err(|failure| failure.of_operation(operation_id))
+}
+
+async fn follow(
     context: &Context,
     mut admin: AdminClient<Channel>,
     operation_id: u64,

@@ -22,6 +22,9 @@ Examples:
   vmemkv shard list
   vmemkv shard split 3 --key user:m";
 
+const NO_KEY: &str = "`vmemkv shard list` shows its keys, its operation and notes; --key KEY splits \
+                      where you say";
+
 /// Flags of `vmemkv shard`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -86,7 +89,13 @@ pub async fn run(args: &ShardArgs, context: &Context) -> Result {
             };
             let request = v1::SplitShardRequest { shard_id: *shard, key };
             let mut admin = context.admin().await?;
-            let begun = admin.split_shard(context.call(request)).await?.into_inner();
+            let chosen = request.key.is_some();
+            let begun = admin.split_shard(context.call(request)).await.map_err(|status| {
+                // No operation has begun: the shard is held by another one, or nothing halves it.
+                let is_refused = status.code() == tonic::Code::FailedPrecondition;
+                Failure::from(status).with_hint_if(is_refused && !chosen, NO_KEY)
+            })?;
+            let begun = begun.into_inner();
             if !no_wait {
                 let ended = wait_for(context, admin, begun.operation_id).await?;
                 return print_split(context, &ended);
@@ -114,12 +123,13 @@ pub async fn run(args: &ShardArgs, context: &Context) -> Result {
 fn print_split(context: &Context, operation: &v1::Operation) -> Result {
     let (id, shard_id) = (operation.operation_id, operation.shard_id);
     let &[left, right] = &*operation.new_shard_ids else {
-        return Err(Failure::failed(format!("operation {id} names no two halves")));
+        let message = format!("operation {id} names no two halves");
+        return Err(Failure::failed(message).of_operation(id));
     };
     if operation.phase != "done" {
         let reason = &operation.reason;
         let message = format!("shard {shard_id} is not split (operation {id}): {reason}");
-        return Err(Failure::failed(message));
+        return Err(Failure::failed(message).of_operation(id));
     }
     context.output.either(
         || {
