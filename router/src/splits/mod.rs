@@ -84,11 +84,18 @@ impl Splits {
         let mut tasks = JoinSet::new();
         let mut working: HashMap<tokio::task::Id, u64> = HashMap::new();
         let mut schedule = Schedule::default();
+        // Apart from the loop: a commit that is slow must not hold up what runs already.
+        let mut beginning = JoinSet::new();
         loop {
             let sleep = schedule.next_due(clock.now()).unwrap_or(LOOK_EVERY).min(LOOK_EVERY);
             tokio::select! {
                 () = self.inner.wake.notified() => {}
                 () = tokio::time::sleep(sleep) => {}
+                Some(begun) = beginning.join_next() => {
+                    if let Err(error) = begun {
+                        tracing::error!(%error, "shards that are too large were not looked at");
+                    }
+                }
                 Some(ended) = tasks.join_next_with_id() => {
                     let (id, round) = match ended {
                         Ok((id, round)) => (id, round),
@@ -110,8 +117,9 @@ impl Splits {
                 }
             }
             let leads = self.inner.raft.leads();
-            if leads && self.inner.automatic {
-                self.begin_by_size().await;
+            // One look at a time: what it has begun must be known to the next.
+            if leads && self.inner.automatic && beginning.is_empty() {
+                beginning.spawn(self.clone().begin_by_size());
             }
             // Without the lead nothing runs here: what is known of it is forgotten.
             let active = if leads { self.active() } else { Vec::new() };
@@ -173,17 +181,19 @@ impl Splits {
     }
 
     /// Begins what [`BySize`] chooses.
-    async fn begin_by_size(&self) {
+    async fn begin_by_size(self) {
         let Inner { raft, monitor, clock, by_size, .. } = &*self.inner;
         let reports = monitor.reports();
         let chosen = raft.state().read(|state| by_size.lock().choose(state, &reports, clock.now()));
-        for by_size::Chosen { shard_id, epoch, key } in chosen {
-            let begun = self.propose_begin(shard_id, epoch, key).await;
+        let this = &self;
+        let begin = |by_size::Chosen { shard_id, epoch, key }| async move {
+            let begun = this.propose_begin(shard_id, epoch, key).await;
             by_size.lock().begun(shard_id, begun.is_ok(), clock.now());
             if let Err(error) = begun {
                 tracing::warn!(shard_id, %error, "a shard is too large, and its split did not begin");
             }
-        }
+        };
+        futures::future::join_all(chosen.into_iter().map(begin)).await;
     }
 
     /// What an operator should know of a shard; empty: nothing.
@@ -200,8 +210,7 @@ impl Splits {
 
 fn no_key(shard_id: u64) -> ApiError {
     let message = format!(
-        "no key splits shard {shard_id}: it has fewer than two keys, or one of them holds nearly \
-         all of it"
+        "no key splits shard {shard_id}: it has fewer than two keys, so a half would be empty"
     );
     ApiError::new(ErrorKind::FailedPrecondition, message).with_not_applied()
 }
