@@ -151,7 +151,8 @@ impl Engine {
     }
 
     /// A key that halves a shard's bytes, strictly inside its range; `None` when there is none (a
-    /// shard of one key). Looks at samples of a large shard.
+    /// shard of one key). Looks at samples of a large shard; goes over all of it where they show no
+    /// two live keys.
     pub fn split_key(&self, shard: ShardId) -> Result<Option<Vec<u8>>> {
         self.core.split_key(shard)
     }

@@ -1,8 +1,11 @@
 //! Where to cut a shard in two, and how much lies on either side.
 //!
-//! Invariants: what is looked at of a sorted region is bounded ([`MAX_SAMPLES`] blocks, and once what
-//! lies between two of them), however large the shard is; of the append regions, which are bounded
-//! themselves, all of it. A cut has a live key on both sides. A shard of few blocks is cut exactly.
+//! Invariants: of a sorted region of many blocks [`MAX_SAMPLES`] are looked at, and what lies from
+//! the middle's stretch on until half of the estimate has been passed: mostly one stretch. This is
+//! no bound where samples mislead: of a shard that is nearly all tombstones, or whose samples show
+//! fewer than two live keys, all of it may be gone over, once for each question. Of the append
+//! regions, which are bounded themselves, always all. A cut has a live key on both sides. A shard of
+//! few blocks is cut exactly.
 
 use crate::index::{AppendRegion, Bundle, RangeIter, Shard, Slot, SortedCursor};
 use crate::store::slot_bytes;
