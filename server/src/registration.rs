@@ -304,7 +304,7 @@ fn take_map(
     let halves = node.ownership.table().shards().iter().any(|owned| !owned.halves.is_empty());
     let reach_if = |name| {
         if halves {
-            reach(name)
+            reach(name);
         }
     };
     reach_if("split.map");

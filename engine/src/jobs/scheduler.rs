@@ -95,6 +95,7 @@ fn run(core: &Core) {
         };
         rest_after_failure(core, job, result);
         if Instant::now() >= look_at {
+            core.ask_for_splits();
             let merged = core.merge_if_due();
             let more = matches!(merged, Ok(true));
             rest_after_failure(core, "merge of shards", merged.map(drop));

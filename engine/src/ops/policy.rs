@@ -54,6 +54,16 @@ impl Core {
             && shard.load().frozen.is_none()
     }
 
+    /// Asks for the splits that are due. A write asks only while nothing of its shard is frozen, and it may
+    /// have been the last one.
+    pub(crate) fn ask_for_splits(&self) {
+        for shard in self.store.table.load_full().shards() {
+            if self.split_is_due(shard) {
+                self.requests.split(shard);
+            }
+        }
+    }
+
     /// Splits a shard, if that is still due.
     pub(crate) fn split_if_due(&self, shard: &Arc<Shard>) -> Result<()> {
         {
