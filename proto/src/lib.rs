@@ -76,4 +76,27 @@ mod tests {
             assert!(names.iter().any(|found| found == name), "{name}");
         }
     }
+
+    /// What `HeartbeatResponse.shards` says of how many shards a node may have.
+    #[test]
+    fn the_shards_of_a_node_fit_into_a_message() {
+        for (shards, key_bytes) in [(100_000, 30), (2_000, limits::MAX_KEY_BYTES)] {
+            let shard = v1::Shard {
+                shard_id: u64::MAX,
+                start: vec![7; key_bytes].into(),
+                end: vec![8; key_bytes].into(),
+                epoch: 1 << 20,
+                node_id: u64::MAX,
+                address: "server-0.server.namespace.svc:7410".to_owned(),
+            };
+            let assigned = internal::v1::AssignedShard { shard: Some(shard), born: true };
+            let answer = internal::v1::HeartbeatResponse {
+                shards: vec![assigned; shards],
+                ..Default::default()
+            };
+            let bytes = answer.encoded_len();
+            assert!(bytes < limits::MAX_MESSAGE_BYTES, "{shards} shards: {bytes} bytes");
+            assert!(key_bytes > 30 || bytes < 140 * shards, "{shards} shards: {bytes} bytes");
+        }
+    }
 }
