@@ -21,6 +21,9 @@ pub const EXIT_USAGE: u8 = 2;
 /// Exit status: the key does not exist.
 pub const EXIT_NOT_FOUND: u8 = 3;
 
+const OTHER_PORT: &str = "what answers there does not speak gRPC: --addr is a router's or server's \
+                          gRPC port (7400, 7410), not its HTTP port (7401, 7411)";
+
 /// Why a command ended without success.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -156,6 +159,8 @@ impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
         let failure = Self::new(EXIT_FAILED, error.kind.name(), error.to_string());
         let hint = match error.kind.code() {
+            // What tonic makes of an answer that is no gRPC.
+            _ if error.message.starts_with("grpc-status header missing") => OTHER_PORT,
             Code::Unavailable => "`vmemkv status` says what is not ready; retry in a moment",
             Code::DeadlineExceeded if error.not_applied => "nothing was changed; raise --timeout",
             Code::DeadlineExceeded => {

@@ -3,7 +3,7 @@
 //! Invariant: nothing in the directory is changed, but for the lock that keeps processes away, except
 //! by `repair --yes`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ pub enum EngineCommand {
 pub fn run(args: &EngineArgs, context: &Context) -> Result {
     match &args.command {
         EngineCommand::Verify { dir } => {
-            let report = offline::verify(dir).map_err(|error| failure(&error))?;
+            let report = offline::verify(dir).map_err(|error| failure(&error, dir))?;
             let problems = report.problems.len();
             context.output.either(|| report_json(&report), || report_text(&report))?;
             if problems > 0 {
@@ -81,17 +81,18 @@ pub fn run(args: &EngineArgs, context: &Context) -> Result {
             Ok(())
         }
         EngineCommand::Repair { dir, to_lsn, yes } => {
-            let found = offline::repair(dir, to_lsn.map(Lsn), *yes).map_err(|e| failure(&e))?;
+            let found =
+                offline::repair(dir, to_lsn.map(Lsn), *yes).map_err(|e| failure(&e, dir))?;
             context.output.either(|| engine_repair::json(&found), || engine_repair::text(&found))
         }
         EngineCommand::Inspect { dir } => {
-            let found = offline::inspect(dir).map_err(|error| failure(&error))?;
+            let found = offline::inspect(dir).map_err(|error| failure(&error, dir))?;
             context.output.either(|| inspection_json(&found), || inspection_text(&found))
         }
     }
 }
 
-fn failure(error: &vmemkv_engine::Error) -> Failure {
+fn failure(error: &vmemkv_engine::Error, dir: &Path) -> Failure {
     let failure = Failure::failed(error.message());
     match error.kind() {
         ErrorKind::InUse => {
@@ -101,6 +102,9 @@ fn failure(error: &vmemkv_engine::Error) -> Failure {
             "`vmemkv engine verify DIR` lists what is damaged; a log damaged in its middle can be ended \
              below the damage: `vmemkv engine repair DIR`",
         ),
+        ErrorKind::Foreign if dir.join("server").is_dir() => {
+            failure.with_hint(format!("the server's is {}", dir.join("server").display()))
+        }
         ErrorKind::Foreign => failure.with_hint("DIR is the data directory of a server"),
         _ => failure,
     }

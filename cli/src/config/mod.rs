@@ -194,7 +194,9 @@ fn wrong_value(error: &figment::Error) -> Failure {
         Some(name) if !name.contains("Settings") => format!("{name}: "),
         _ => String::new(),
     };
+    let is_address = path.ends_with("listen");
     Failure::usage(format!("{source}{path}: {}", first.kind))
+        .with_hint_if(is_address, "give IP:PORT, such as 127.0.0.1:7410")
 }
 
 #[cfg(test)]

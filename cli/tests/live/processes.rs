@@ -18,6 +18,10 @@ fn dev_says_where_it_is_and_keeps_the_data() {
     assert!(service.ready["data"].as_str().unwrap().ends_with("/data"));
     assert!(service.ready["pid"].as_u64().unwrap() > 0);
     service.run(&["put", "kept", "1"]).ok();
+    let http = service.address("router_http").to_owned();
+    let wrong = vmemkv().args(["--addr", &http, "get", "kept"]).output().unwrap();
+    let error = Run::of(&wrong).fails(1);
+    assert!(error.contains("does not speak gRPC"), "{error}");
     let dir = service.stop();
 
     let server = dir.path().join("data/server");
@@ -33,6 +37,10 @@ fn dev_says_where_it_is_and_keeps_the_data() {
     assert!(Run::of(&text).ok().contains("write-ahead log"));
     let missing = vmemkv().args(["engine", "verify"]).arg(dir.path()).output().unwrap();
     Run::of(&missing).fails(1);
+    // The folder of `dev` is not the server's.
+    let above = vmemkv().args(["engine", "verify"]).arg(dir.path().join("data")).output().unwrap();
+    let error = Run::of(&above).fails(1);
+    assert!(error.contains(&format!("the server's is {}", server.display())), "{error}");
 
     let mut service = Service::start_in(dir, &[]);
     assert_eq!(service.run(&["get", "kept"]).ok(), "1\n");
