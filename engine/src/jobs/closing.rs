@@ -30,7 +30,8 @@ pub(crate) fn close_elsewhere(core: &Arc<Core>, scheduler: Scheduler, builder: t
     std::mem::forget(Arc::clone(core));
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(test)]
+#[cfg(not(shuttle))]
 mod tests {
     use std::time::Duration;
 
