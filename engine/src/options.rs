@@ -114,7 +114,7 @@ pub struct Options {
     /// first, when the log needs room on a full disk.
     pub wal_keep_bytes: u64,
     /// Values of at least this many bytes are written once, to the value log, and the log refers to
-    /// them: half of the bytes, and one more sync for each group of writes. On a disk that is
+    /// them: half of the bytes, and one more sync for each group of writes meanwhile. On a disk that is
     /// almost full, smaller ones too. `usize::MAX`: none, ever.
     pub write_once_bytes: usize,
     /// Reorganize, checkpoint and defragment by themselves. Off: only by call.

@@ -80,6 +80,7 @@ pub(crate) fn open_with(disk: Arc<dyn Disk>, options: Options, workers: usize) -
         manifest.freeze_lsn,
     )?;
     adopt_references(&store.value_log, &mut replay)?;
+    store.value_log.remove_unfinished();
     replay_log(&store, &replay, &mut state, workers)?;
     store.value_log.set_once_from(store.options.write_once_bytes);
     let unsynced = store.value_log.unsynced();

@@ -194,10 +194,7 @@ impl Store {
                     return Ok(Planned::Full(shard));
                 }
                 let space = value_bytes
-                    .map(|value| match self.value_log.is_once(value.len()) {
-                        true => self.value_log.store_once(key, value, NEVER).map(Space::Once),
-                        false => self.value_log.allocate(key.len(), value.len()).map(Space::Twice),
-                    })
+                    .map(|value| self.space_for(key, value))
                     .transpose()
                     .inspect_err(|_| {
                         if !own_cell {
@@ -208,6 +205,18 @@ impl Store {
             }
         };
         Ok(Planned::Ready(Plan { shard, bundle, hash, key, value, target, existed }))
+    }
+
+    /// Where a value goes. On a full disk the other kind of segment may have some room left.
+    fn space_for(&self, key: &[u8], value: &[u8]) -> Result<Space<'_>> {
+        let twice = || self.value_log.allocate(key.len(), value.len()).map(Space::Twice);
+        if !self.value_log.is_once(value.len()) {
+            return twice();
+        }
+        match self.value_log.store_once(key, value, NEVER) {
+            Err(error) if error.kind() == ErrorKind::DiskFull => twice().map_err(|_| error),
+            stored => stored.map(Space::Once),
+        }
     }
 
     fn is_inline(&self, value: &[u8]) -> bool {

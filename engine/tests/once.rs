@@ -303,3 +303,61 @@ fn nothing_is_changed_in_place() {
     assert_eq!(bench.engine.stats().counters.updates_in_place, 1);
     bench.survives("in place");
 }
+
+/// Each life goes on where the last one ended: restarts take no disk.
+#[test]
+fn lives_share_segments() {
+    let dir = fast_dir();
+    for life in 0..10 {
+        let engine = Engine::open(dir.path(), options()).unwrap();
+        for number in 0..4 {
+            put_durable(&engine, format!("{life}/{number}").as_bytes(), &value(number, 50_000));
+            put_durable(&engine, format!("{life}/{number}s").as_bytes(), &value(number, 50));
+        }
+        if life % 3 == 0 {
+            engine.checkpoint().unwrap();
+        }
+        let stats = engine.stats().value_log;
+        assert!(stats.segments + stats.free_segments <= 3, "life {life}: {stats:?}");
+        assert_eq!(contents(&engine).len(), 8 * (life + 1));
+    }
+}
+
+/// A value log that is opened too small says so; what was acknowledged stays in the log.
+#[test]
+fn a_limit_that_is_too_small_is_refused() {
+    let dir = fast_dir();
+    let engine = Engine::open(dir.path(), options()).unwrap();
+    for number in 0..6 {
+        put_durable(&engine, &[number], &value(number.into(), 8 << 20));
+    }
+    let expected = contents(&engine);
+    drop(engine);
+    let small = Options { value_log_max_bytes: 34 << 20, ..options() };
+    let error = Engine::open(dir.path(), small).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.message().contains("value_log_max_bytes"), "{error}");
+    let engine = Engine::open(dir.path(), options()).unwrap();
+    assert_eq!(contents(&engine), expected);
+}
+
+/// Neither a check nor an open that is refused removes what the log names.
+#[test]
+fn a_segment_that_is_cut_short_is_kept_and_named() {
+    let dir = fast_dir();
+    let engine = Engine::open(dir.path(), options()).unwrap();
+    put_durable(&engine, b"a", &value(1, 3000));
+    put_durable(&engine, b"b", &value(2, 3000));
+    drop(engine);
+    let (segment, _) = offline::inspect(dir.path()).unwrap().references[0].clone();
+    let path = dir.path().join(format!("t2/{segment}.t2"));
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(1 << 20).unwrap();
+    offline::verify(dir.path()).unwrap();
+    let error = Engine::open(dir.path(), options()).map(drop).unwrap_err();
+    assert!(error.message().contains(&format!("{segment}.t2")), "{error}");
+    assert!(path.exists());
+    file.set_len(options().value_segment_bytes).unwrap();
+    let engine = Engine::open(dir.path(), options()).unwrap();
+    assert_eq!(engine.get(b"b").unwrap(), Some(value(2, 3000)));
+}

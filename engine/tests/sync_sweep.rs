@@ -37,7 +37,9 @@ struct Sweep {
 impl Sweep {
     fn new(seed: u64, dir: &Path) -> Self {
         let disk = CrashDisk::new(dir).unwrap();
-        let options = small();
+        // Some with values that are written once, some without.
+        let write_once_bytes = [600, usize::MAX][(seed % 2) as usize];
+        let options = Options { write_once_bytes, ..small() };
         let engine = Some(Engine::open_on(disk.clone(), options.clone()).unwrap());
         let random = StdRng::seed_from_u64(seed);
         Self {

@@ -32,8 +32,9 @@ const WRITES_PER_WAIT: u64 = 32;
 /// corpus: `space` is the disk in use afterwards, log included, over the keys and values that are
 /// live. Then, with the engine's `capacity_bytes` at the live bytes over `--fill`, overwrites for
 /// `--seconds`: `write` is device bytes over acknowledged user bytes, `stalls` the seconds without
-/// any acknowledged write. Device bytes are those that the kernel charges to the process
-/// (`write_bytes` of /proc/self/io); those of the whole device are in the output too.
+/// any acknowledged write. Device bytes are those that the device counts, of all processes; where
+/// no device is known, those that the kernel charges to the process (`write_bytes` of /proc/self/io), which
+/// are in the output too: they count all of a large page of the cache for each byte written to it.
 #[derive(Args, Debug)]
 pub(crate) struct AmplificationArguments {
     /// Records of the corpus, of 1 KiB
@@ -84,8 +85,8 @@ struct AmplificationResult {
     longest_stall_s: f64,
     /// Where the device bytes of `write` are from.
     write_source: &'static str,
-    /// Bytes written to the device by all processes over user bytes; null where no device is known.
-    write_of_device: Option<f64>,
+    /// Bytes that the kernel charges to the process over user bytes.
+    write_of_process: f64,
     free_disk: Overwritten,
     limited: Overwritten,
 }
@@ -129,7 +130,7 @@ pub(crate) fn run(arguments: &AmplificationArguments) -> Result<bool> {
     let per_user = |bytes: u64| bytes as f64 / limited.user_bytes as f64;
     let result = AmplificationResult {
         space: per_live(free_disk.disk_bytes),
-        write: per_user(limited.process_write_bytes),
+        write: per_user(limited.device_write_bytes.unwrap_or(limited.process_write_bytes)),
         minutes: limited.seconds / 60.0,
         stalls: limited.stall_seconds,
         records,
@@ -137,8 +138,11 @@ pub(crate) fn run(arguments: &AmplificationArguments) -> Result<bool> {
         space_peak: per_live(free_disk.disk_peak_bytes),
         capacity_bytes,
         longest_stall_s: limited.longest_stall_s,
-        write_source: "process: write_bytes of /proc/self/io",
-        write_of_device: limited.device_write_bytes.map(per_user),
+        write_source: match limited.device_write_bytes {
+            Some(_) => "the device, all processes",
+            None => "process: write_bytes of /proc/self/io",
+        },
+        write_of_process: per_user(limited.process_write_bytes),
         free_disk,
         limited,
     };
@@ -152,8 +156,8 @@ impl Report for AmplificationResult {
         format!(
             "amplification: {} records of 1 KiB\n\
              free disk: {:.2} times the live data after {} overwrites (at most {:.2})\n\
-             capacity of {} MiB for {:.1} minutes: {:.2} device bytes for a user byte ({}; all of \
-             the device: {}), {:.0} writes/s, {} s of stalls, the longest {:.2} s, {} refusals\n\
+             capacity of {} MiB for {:.1} minutes: {:.2} device bytes for a user byte ({}; charged to the \
+             process: {:.2}), {:.0} writes/s, {} s of stalls, the longest {:.2} s, {} refusals\n\
              of these: log {:.2}, new values {:.2}, copies {:.2}, index {:.2}; {:.1} writes a sync",
             self.records,
             self.space,
@@ -163,7 +167,7 @@ impl Report for AmplificationResult {
             self.minutes,
             self.write,
             self.write_source,
-            self.write_of_device.map_or("unknown".into(), |write| format!("{write:.2}")),
+            self.write_of_process,
             self.limited.writes as f64 / self.limited.seconds,
             self.stalls,
             self.longest_stall_s,

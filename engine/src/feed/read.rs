@@ -7,9 +7,9 @@ use super::index::FeedIndex;
 use super::lineage::Lineage;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::Shard;
-use crate::types::{KeyRange, Lsn, Revision};
-use crate::value_log::ValueLog;
+use crate::index::{Shard, Slot};
+use crate::store::Store;
+use crate::types::{KeyRange, Lsn, Revision, ValueAt};
 use crate::wal::{BodyView, Followed, OpKind, OpView, Reading};
 
 use std::sync::Arc;
@@ -74,15 +74,26 @@ impl Core {
             let mut changes = Changes { records: Vec::new(), next: plan.end, caught_up: true };
             let mut at = plan.to;
             if let Some(from) = plan.from {
-                let value_log = &self.store.value_log;
+                let store = &self.store;
                 let mut reader =
-                    Reader { plan: &plan, range, after, value_log, bytes: 0, found: Vec::new() };
+                    Reader { plan: &plan, range, after, store, bytes: 0, found: Vec::new() };
+                let mut stopped = None;
                 let read = self.wal.read_durable(from, plan.to, &mut |record, _, _| {
                     if let BodyView::Write(sections) = record.body() {
-                        reader.take(sections)?;
+                        let before = reader.found.len();
+                        match reader.take(sections) {
+                            // What comes before is whole; the next call will say so.
+                            Err(error) if before > 0 && is_too_old(&error) => {
+                                reader.found.truncate(before);
+                                stopped = Some(record.start_lsn());
+                                return Ok(Reading::Stop);
+                            }
+                            taken => taken?,
+                        }
                     }
                     Ok(if reader.bytes >= max_bytes { Reading::Stop } else { Reading::On })
                 })?;
+                let read = stopped.map_or(read, Followed::To);
                 changes.records = reader.found;
                 let last = changes.records.last().map(|change| change.revision);
                 at = match (read, last) {
@@ -198,7 +209,7 @@ struct Reader<'a> {
     plan: &'a Plan,
     range: &'a KeyRange,
     after: Revision,
-    value_log: &'a ValueLog,
+    store: &'a Store,
     bytes: usize,
     found: Vec<Change>,
 }
@@ -236,11 +247,25 @@ impl Reader<'_> {
 impl Reader<'_> {
     fn value_of(&self, op: &OpView<'_>, revision: Revision) -> Result<Vec<u8>> {
         let Some(at) = op.at else { return Ok(op.value.to_vec()) };
-        self.value_log.value_of_reference(op.key, at)?.ok_or_else(|| {
+        if let Some(value) = self.store.value_log.value_of_reference(op.key, at)? {
+            return Ok(value);
+        }
+        // It may have been moved since, whole.
+        if let Ok(Some(Slot::Value(location))) = self.store.slot_of(op.key) {
+            let moved = ValueAt { location, ..at };
+            if let Some(value) = self.store.value_log.value_of_reference(op.key, moved)? {
+                return Ok(value);
+            }
+        }
+        Err({
             let why = "the space of a value that was replaced since has been used again";
             too_old(self.range, self.after, revision, why)
         })
     }
+}
+
+fn is_too_old(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::TooOld { .. })
 }
 
 fn too_old(range: &KeyRange, after: Revision, oldest: Revision, why: &str) -> Error {

@@ -14,7 +14,12 @@ use crate::types::{KeyRange, Lsn, Revision, ShardId};
 use crate::wal::{Body, Op, Record, RequestId, Section};
 
 fn options() -> Options {
-    Options { wal_segment_bytes: 1 << 20, wal_keep_bytes: 0, ..Options::for_tests() }
+    Options {
+        wal_segment_bytes: 1 << 20,
+        wal_keep_bytes: 0,
+        write_once_bytes: usize::MAX,
+        ..Options::for_tests()
+    }
 }
 
 fn seed(test: &str) -> u64 {

@@ -41,8 +41,8 @@ pub(crate) fn reserves(sizes: &Sizes) -> Reserves {
     // What is written of them is there already: it must not count twice.
     let index = index.saturating_sub(sizes.index_pending);
     let hard = 2 * sizes.value_segment + 2 * sizes.wal_segment + index + SMALL_FILES;
-    // What puts may take before the next look.
-    let soft = hard + sizes.value_segment + sizes.wal_segment;
+    // What puts may take before the next look: a segment for each kind of record.
+    let soft = hard + 2 * sizes.value_segment + sizes.wal_segment;
     Reserves { soft, hard }
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn most_checkpoint_bytes(wanted: u64, total: u64, live: u64) -> u64 {
 
 /// The same when space is short: space that is freed comes back with a checkpoint only.
 pub(crate) fn least_checkpoint_bytes(wanted: u64, total: u64, live: u64) -> u64 {
-    wanted.min((total / 384).max(1 << 20)).min((live / 48).max(16 << 20))
+    wanted.min((total / 256).max(1 << 20)).min((live / 48).max(16 << 20))
 }
 
 #[cfg(test)]
@@ -128,7 +128,7 @@ mod tests {
     fn reserves_hold_copies_index_and_log() {
         let Reserves { soft, hard } = reserves(&SIZES);
         assert_eq!(hard, (128 + 32 + 45 + 16) * MIB + SMALL_FILES);
-        assert_eq!(soft, hard + 80 * MIB);
+        assert_eq!(soft, hard + 144 * MIB);
         // As they are written.
         let written = |mib: u64| reserves(&Sizes { index_pending: mib * MIB, ..SIZES }).soft;
         assert_eq!(
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(most(u64::MAX, 2 << 30), 256 * MIB);
         assert_eq!((most(u64::MAX, 0), most(u64::MAX, 1 << 40)), (64 * MIB, 512 * MIB));
         let least = |total, live| least_checkpoint_bytes(512 * MIB, total, live);
-        assert_eq!(least(3 << 30, 2 << 30), 8 * MIB);
+        assert_eq!(least(3 << 30, 2 << 30), 12 * MIB);
         assert_eq!(least(u64::MAX, 0), 16 * MIB);
         for (total, live) in [(1 << 28, 1 << 27), (3 << 30, 2 << 30), (1 << 40, 1 << 39)] {
             assert!(least(total, live) <= most(total, live));

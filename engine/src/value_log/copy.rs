@@ -26,7 +26,7 @@ use crate::io::sync_in_pieces;
 /// Bytes of one write to a segment. The page cache keeps a file in units as large as the writes that made
 /// them, and a store through the mapping makes a whole unit dirty: large ones are written again and again
 /// by the checkpoints while records fill the segment when it is used anew.
-const WRITE_BYTES: usize = 64 << 10;
+const WRITE_BYTES: usize = 4 << 10;
 
 /// The part of a batch that lies in one segment, in bytes of the segment.
 struct Piece {

@@ -9,7 +9,8 @@
 //!
 //! Invariants: nothing is ever changed in place in a segment that has held such a record since it
 //! was last empty; a record is on the list before its log record is published; after a sync that
-//! failed none succeeds.
+//! failed none succeeds: the system reports a failure once for each open file, so these records are
+//! written and synced through one of their own, which no checkpoint syncs.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,8 +22,8 @@ use crate::sync::primitives::atomic::{AtomicBool, Ordering};
 use super::ValueLog;
 use super::location::Location;
 use super::placement::PAGE;
-use super::record::{HEADER, Record, crc_of_record, encode_header};
-use super::segment::{FOLDER, Segment, check_file, path_of};
+use super::record::{HEADER, Record, check_record, crc_of_record, encode_header};
+use super::segment::{FOLDER, Segment, check_file, is_ours, path_of};
 use super::tail::{Allocation, Purpose};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Disk, File};
@@ -35,7 +36,8 @@ pub(crate) struct Unsynced {
     /// The list has something. Relaxed: set before a log record is published, which the flusher
     /// sees before it looks here; cleared under the list's lock.
     any: AtomicBool,
-    /// See [`ValueLog`]. A sync failed: pages only look clean, so none may succeed any more.
+    /// A sync failed: pages only look clean, so none may succeed any more. Relaxed: whoever
+    /// sees it late fails at its own next sync.
     pub(super) failed: AtomicBool,
 }
 
@@ -107,7 +109,7 @@ impl Unsynced {
 #[derive(Default)]
 pub(crate) struct Adopted {
     ends: BTreeMap<u32, u64>,
-    unproven: Vec<Location>,
+    unproven: Vec<(Location, u32)>,
 }
 
 /// A record that is written and that nobody points to yet. Dropping it gives it up: its bytes are
@@ -155,6 +157,9 @@ impl ValueLog {
     ) -> Result<Stored<'_>> {
         let allocation = self.allocate_for(Purpose::Once, key.len(), value.len())?;
         let (segment, location) = (allocation.segment(), allocation.location());
+        let Some(file) = allocation.file() else {
+            return Err(Error::new(ErrorKind::Io, "a segment of this kind has no file"));
+        };
         let header = encode_header(key, value, location.allocated(), expiry_ms);
         let mut front = Vec::with_capacity(HEADER + key.len() + value.len().min(MOST_COPIED));
         front.extend_from_slice(&header);
@@ -170,12 +175,12 @@ impl ValueLog {
         let mut at = start;
         for bytes in [&front[..], behind] {
             if !bytes.is_empty() {
-                let written = segment.file.write_at(at, bytes);
-                written.map_err(|error| Error::io("write", segment.file.path(), &error))?;
+                let written = file.write_at(at, bytes);
+                written.map_err(|error| Error::io("write", file.path(), &error))?;
                 at += bytes.len() as u64;
             }
         }
-        self.unsynced.add(&segment.file, start..at);
+        self.unsynced.add(file, start..at);
         Ok(Stored { allocation, crc: crc_of_record(&header) })
     }
 
@@ -183,6 +188,7 @@ impl ValueLog {
     /// and for readers of the log: the segment may hold other records by now.
     pub(crate) fn value_of_reference(&self, key: &[u8], at: ValueAt) -> Result<Option<Vec<u8>>> {
         let location = Location(at.location);
+        self.check_number(location)?;
         let Some(range) = self.range_of(location) else { return Ok(None) };
         let number = self.segment_of(location);
         let file = match self.segment(number) {
@@ -214,8 +220,9 @@ impl ValueLog {
         };
         match check_file(&*file, number, self.segment_bytes) {
             Ok(()) => Ok(Some(file)),
-            Err(error) if error.kind() == ErrorKind::Io => Err(error),
-            Err(_) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None),
+            Err(error) if error.kind() == ErrorKind::Foreign && !is_ours(&*file) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -225,13 +232,23 @@ impl ValueLog {
         self.bad_record(Location(at.location), what)
     }
 
+    /// Whether there may be a segment for a location at all.
+    fn check_number(&self, location: Location) -> Result<()> {
+        let number = location.offset() / self.segment_bytes;
+        if number < self.segments.len() as u64 {
+            return Ok(());
+        }
+        let path = self.disk.root().join(FOLDER).join(format!("{number}.t2"));
+        let message = format!("{}: value_log_max_bytes is too small for it", path.display());
+        Err(Error::new(ErrorKind::InvalidArgument, message))
+    }
+
     /// Where in its segment a record is; `None` where none can be.
     fn range_of(&self, location: Location) -> Option<Range<u64>> {
         let (start, len) = (location.offset() % self.segment_bytes, location.allocated());
         let first = u64::from(super::segment::FIRST_RECORD);
         let fits = start >= first && len > HEADER as u64 && start + len <= self.segment_bytes;
-        let number = location.offset() / self.segment_bytes;
-        (fits && number < self.segments.len() as u64).then_some(start..start + len)
+        fits.then_some(start..start + len)
     }
 
     /// Notes a reference that recovery has found.
@@ -242,6 +259,7 @@ impl ValueLog {
         is_proven: bool,
     ) -> Result<()> {
         let location = Location(at.location);
+        self.check_number(location)?;
         let Some(range) = self.range_of(location) else {
             let folder = self.disk.root().join(FOLDER);
             let what = "the log refers to where no record can be";
@@ -250,7 +268,7 @@ impl ValueLog {
         let end = adopted.ends.entry(self.segment_of(location)).or_default();
         *end = range.end.max(*end);
         if !is_proven {
-            adopted.unproven.push(location);
+            adopted.unproven.push((location, at.crc));
         }
         Ok(())
     }
@@ -271,12 +289,19 @@ impl ValueLog {
         // After a sync that failed, pages only look clean: what is not proven durable is written again,
         // the same bytes.
         let mut bytes = Vec::new();
-        for location in &adopted.unproven {
+        for (location, crc) in &adopted.unproven {
             let Some(segment) = self.segment(self.segment_of(*location)) else { continue };
             let at = location.offset() % self.segment_bytes;
             bytes.resize(location.allocated() as usize, 0);
-            let again = segment.file.read_at(at, &mut bytes);
-            let again = again.and_then(|()| segment.file.write_at(at, &bytes));
+            let read = segment.file.read_at(at, &mut bytes);
+            read.map_err(|error| Error::io("read", segment.file.path(), &error))?;
+            if crc_of_record(&bytes) != *crc || check_record(&bytes).is_err() {
+                // It was whole a moment ago, in the page cache: the disk has something else. The next open
+                // finds it torn.
+                let what = "a record has changed since it was checked; open the engine again";
+                return Err(Error::corrupt(&segment.file.path(), at, what));
+            }
+            let again = segment.file.write_at(at, &bytes);
             again.map_err(|error| Error::io("write again", segment.file.path(), &error))?;
         }
         // A kill leaves what was written in the page cache only.
@@ -302,6 +327,7 @@ impl ValueLog {
             _ => Error::io("open", &full_path, &error),
         })?;
         check_file(&*file, number, self.segment_bytes)?;
+        let has_blocks = self.has_blocks(&*file)?;
         self.mapping
             .map(u64::from(number) * self.segment_bytes, self.segment_bytes, &*file)
             .map_err(|error| Error::io("map", &full_path, &error))?;
@@ -311,7 +337,9 @@ impl ValueLog {
         let mut tail = self.tail.lock();
         tail.files.retain(|file| *file != number);
         tail.mapped.push(number);
-        tail.records.add_room(number, self.segment_bytes);
+        if has_blocks {
+            tail.records.add_room(number, self.segment_bytes);
+        }
         Ok(())
     }
 }

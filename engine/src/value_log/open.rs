@@ -1,7 +1,8 @@
 //! Opening: which segments have a base, which files are there for reuse.
 //!
-//! Invariants: only what the manifest names is looked at; any other file in the folder may be torn,
-//! empty or foreign, and is initialised anew when its number is needed, never reported. Nothing is
+//! Invariants: only what the manifest names, or the log ([`adopt`](ValueLog::adopt)), is looked at; any
+//! other file in the folder may be torn, empty or foreign, and is initialised anew when its number is
+//! needed, never reported. Nothing is
 //! written here but blocks for what a base segment has left.
 
 use std::sync::Arc;
@@ -111,16 +112,7 @@ impl ValueLog {
         check_file(&*file, base.segment, self.segment_bytes)?;
         // A copy of the directory may have lost the blocks above the base. If they cannot be had,
         // nothing is allocated there.
-        let has_blocks = match file.allocate(self.segment_bytes) {
-            Ok(()) => true,
-            Err(error) => {
-                let error = Error::io("allocate", &full_path, &error);
-                if error.kind() != ErrorKind::DiskFull {
-                    return Err(error);
-                }
-                false
-            }
-        };
+        let has_blocks = self.has_blocks(&*file)?;
         let start = u64::from(base.segment) * self.segment_bytes;
         self.mapping
             .map(start, self.segment_bytes, &*file)
@@ -135,6 +127,17 @@ impl ValueLog {
             tail.records.add_room(base.segment, self.segment_bytes - len);
         }
         Ok(())
+    }
+
+    /// Sees to it that all of a segment has blocks; false when the disk is full.
+    pub(super) fn has_blocks(&self, file: &dyn File) -> Result<bool> {
+        match file.allocate(self.segment_bytes) {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                let error = Error::io("allocate", file.path(), &error);
+                if error.kind() == ErrorKind::DiskFull { Ok(false) } else { Err(error) }
+            }
+        }
     }
 
     fn find_files(&self) -> Result<()> {
@@ -154,13 +157,24 @@ impl ValueLog {
             let len = self.disk.open(&path).and_then(|file| file.len());
             if len.is_ok_and(|len| len == self.segment_bytes) {
                 tail.files.push(number);
-            } else if let Err(error) = self.disk.remove(&path) {
-                tracing::warn!(segment = number, %error, "cannot remove an empty value segment");
+            } else {
+                tail.unfinished.push(number);
             }
         }
         // The lowest number is taken first, from the end.
         tail.files.sort_unstable_by(|a, b| b.cmp(a));
         Ok(())
+    }
+
+    /// Removes files that are in no use and have no whole segment's length. Behind
+    /// [`adopt`](Self::adopt): the log may name one, which is damage then.
+    pub(crate) fn remove_unfinished(&self) {
+        let unfinished = std::mem::take(&mut self.tail.lock().unfinished);
+        for number in unfinished {
+            if let Err(error) = self.disk.remove(&path_of(number)) {
+                tracing::warn!(segment = number, %error, "cannot remove an empty value segment");
+            }
+        }
     }
 
     /// Makes segment `number` usable: its file in full length, its header, its mapping. A failure

@@ -166,8 +166,13 @@ impl ValueLog {
     }
 }
 
-/// Whether the record is below what readers take for immutable.
+/// Whether the record is one that readers take for immutable: below the base, or in a segment where
+/// nothing is changed in place.
 fn is_base(segment: &Segment, within: u64, location: Location) -> bool {
+    // Relaxed: set before any record there was published.
+    if segment.once.load(Ordering::Relaxed) {
+        return true;
+    }
     // Acquire: with the Release in `publish_base`.
     within + location.allocated() <= u64::from(segment.base.load(Ordering::Acquire))
 }

@@ -48,7 +48,13 @@ pub(super) fn encode_header(number: u32, segment_bytes: u64) -> [u8; HEADER] {
     header
 }
 
-/// Checks the file of a segment that the manifest names.
+/// Whether a file begins as a segment does, of whatever version. What was never synced does not.
+pub(super) fn is_ours(file: &dyn File) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    file.read_at(0, &mut magic).is_ok() && magic == MAGIC
+}
+
+/// Checks the file of a segment that the manifest names, or the log.
 pub(super) fn check_file(file: &dyn File, number: u32, segment_bytes: u64) -> Result<()> {
     let path = file.path();
     let wrong = |error| Error::io("read", &path, &error);

@@ -8,14 +8,16 @@
 use std::collections::HashSet;
 
 use crate::sync::primitives::atomic::Ordering;
+use std::sync::Arc;
 
 use super::ValueLog;
 use super::location::Location;
 use super::placement::{PAGE, place};
 use super::record::{self, HEADER};
-use super::segment::Segment;
+use super::segment::{FIRST_RECORD, Segment, path_of};
 use super::seqlock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::File;
 
 /// Most segments kept in mind for having room.
 const MOST_WITH_ROOM: usize = 64;
@@ -38,6 +40,8 @@ pub(super) enum Purpose {
 pub(super) struct Lane {
     /// Where records go now.
     open: Option<u32>,
+    /// That segment, opened for records that are written once.
+    file: Option<Arc<dyn File>>,
     /// Partly filled ones, tried before a new one is taken.
     with_room: Vec<u32>,
 }
@@ -70,6 +74,8 @@ pub(super) struct Tail {
     pub(super) cut: Vec<u32>,
     /// Files found at open that are not in use, highest number first.
     pub(super) files: Vec<u32>,
+    /// Files found at open that have not the length of a segment.
+    pub(super) unfinished: Vec<u32>,
     /// All that are mapped.
     pub(super) mapped: Vec<u32>,
     /// No segment from here on has been made by this process.
@@ -104,11 +110,17 @@ impl Tail {
 pub(crate) struct Allocation<'a> {
     segment: &'a Segment,
     location: Location,
+    /// For a record that is written once.
+    file: Option<Arc<dyn File>>,
 }
 
 impl<'a> Allocation<'a> {
     pub(super) fn segment(&self) -> &'a Segment {
         self.segment
+    }
+
+    pub(super) fn file(&self) -> Option<&Arc<dyn File>> {
+        self.file.as_ref()
     }
 
     pub(super) fn location(&self) -> Location {
@@ -163,7 +175,8 @@ impl ValueLog {
         segment.begin_pending();
         self.allocated.fetch_add(start + len - from, Ordering::Relaxed);
         let location = Location::new(segment.start + start, len);
-        Some(Allocation { segment, location })
+        let file = if purpose == Purpose::Once { tail.once.file.clone() } else { None };
+        Some(Allocation { segment, location, file })
     }
 
     /// Opens a segment that has room for `len` bytes.
@@ -175,9 +188,22 @@ impl ValueLog {
         let fits = |number: &u32| {
             room(*number).is_some_and(|(_, tail)| place(tail, len, self.segment_bytes).is_some())
         };
-        let with_room = &mut tail.lane(purpose).with_room;
-        let next = match with_room.iter().position(fits) {
-            Some(i) => with_room.swap_remove(i),
+        // What has only base below its tail may change its lane: so is all that an open has found.
+        let may_change = |number: &u32| {
+            self.segment(*number).is_some_and(|segment| {
+                let (floor, tail) = (&segment.floor, &segment.tail);
+                tail.load(Ordering::Relaxed) <= floor.load(Ordering::Relaxed).max(FIRST_RECORD)
+            })
+        };
+        let take = |with_room: &mut Vec<u32>, fits: &dyn Fn(&u32) -> bool| {
+            with_room.iter().position(fits).map(|i| with_room.swap_remove(i))
+        };
+        let found = take(&mut tail.lane(purpose).with_room, &fits).or_else(|| match purpose {
+            Purpose::Once => take(&mut tail.records.with_room, &|n| fits(n) && may_change(n)),
+            Purpose::Records | Purpose::Copies => None,
+        });
+        let next = match found {
+            Some(number) => number,
             None => match self.take_free(tail, purpose) {
                 Err(error) if error.kind() == ErrorKind::DiskFull => {
                     // Better some room that copies have left over than none.
@@ -192,8 +218,19 @@ impl ValueLog {
         if purpose == Purpose::Once
             && let Some(segment) = self.segment(next)
         {
-            segment.once.store(true, Ordering::Relaxed);
-            self.unsynced.add_segment(&segment.file);
+            let path = path_of(next);
+            match self.disk.open(&path) {
+                Ok(file) => {
+                    segment.once.store(true, Ordering::Relaxed);
+                    self.unsynced.add_segment(&file);
+                    tail.once.file = Some(file);
+                }
+                Err(error) => {
+                    // It is as good as before for others.
+                    tail.records.add_room(next, self.segment_bytes);
+                    return Err(Error::io("open", self.disk.root().join(path), &error));
+                }
+            }
         }
         let lane = tail.lane(purpose);
         if let Some(old) = lane.open.replace(next) {

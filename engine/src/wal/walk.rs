@@ -111,7 +111,12 @@ impl Walk {
                 break reopened;
             }
             let Some((header, _)) = reader.record_at(self.cut)? else {
-                break newer.iter().position(starts_here);
+                let next = newer.iter().position(starts_here);
+                if next.is_some() {
+                    // It was begun when everything before was durable.
+                    self.proven = self.proven.max(self.cut);
+                }
+                break next;
             };
             if !RecordView::knows_kind(header.kind) || header.flags != 0 {
                 let offset = segment.header.offset_of(self.cut);

@@ -14,7 +14,7 @@ use crate::support::{
 #[test]
 fn f10_f11_any_part_of_one_flush() {
     watchdog("F10 F11", 120, || {
-        let bench = Bench::new(small());
+        let bench = Bench::new(Options { write_once_bytes: usize::MAX, ..small() });
         let engine = &bench.engine;
         put_durable(engine, b"before", &[1; 100]);
         let gate = bench.disk.close(Io::Sync, "wal/");

@@ -26,8 +26,13 @@ impl Bench {
     fn after(&self, point: Option<usize>, cut: &Path) -> Core {
         self.disk.materialise(point, cut, &PowerCut::strict()).unwrap();
         let disk = CrashDisk::new(cut).unwrap();
-        recovery::open(disk, Options::for_tests()).unwrap()
+        recovery::open(disk, options()).unwrap()
     }
+}
+
+/// One kind of record in all segments.
+fn options() -> Options {
+    Options { write_once_bytes: usize::MAX, ..Options::for_tests() }
 }
 
 fn key(number: u64) -> Vec<u8> {
@@ -45,7 +50,7 @@ fn put(core: &Core, number: u64, value: &[u8]) {
 fn loaded() -> Bench {
     let dir = tempfile::tempdir().unwrap();
     let disk = CrashDisk::new(dir.path().join("data")).unwrap();
-    let core = Arc::new(recovery::open(disk.clone(), Options::for_tests()).unwrap());
+    let core = Arc::new(recovery::open(disk.clone(), options()).unwrap());
     load(&core);
     Bench { dir, disk, core }
 }
@@ -208,7 +213,7 @@ fn nothing_is_held_between_two_slices() {
 #[test]
 fn a_rewrite_ends_when_space_is_short_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { capacity_bytes: Some(80 << 20), ..Options::for_tests() };
+    let options = Options { capacity_bytes: Some(83 << 20), ..options() };
     let core = recovery::open(CrashDisk::new(dir.path()).unwrap(), options).unwrap();
     load(&core);
     let report = in_order(&core);
@@ -245,7 +250,7 @@ fn any_operation_of_a_rewrite_may_fail() {
     for number in 0..12 {
         let dir = tempfile::tempdir().unwrap();
         let disk = FaultDisk::new(Arc::new(OsDisk::new(dir.path())));
-        let core = recovery::open(disk.clone(), Options::for_tests()).unwrap();
+        let core = recovery::open(disk.clone(), options()).unwrap();
         load(&core);
         let errno = if number % 2 == 0 { libc::ENOSPC } else { libc::EIO };
         disk.inject(Fault::new(Operation::ALL, errno).at(number / 2));
@@ -261,7 +266,7 @@ fn any_operation_of_a_rewrite_may_fail() {
         }
         check(&core, &|number| Some(value(number)));
         drop(core);
-        let core = recovery::open(disk, Options::for_tests()).unwrap();
+        let core = recovery::open(disk, options()).unwrap();
         check(&core, &|number| Some(value(number)));
     }
     assert!(short > 0 && failed > 0, "{short} {failed}");
