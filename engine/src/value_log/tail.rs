@@ -188,11 +188,12 @@ impl ValueLog {
         let fits = |number: &u32| {
             room(*number).is_some_and(|(_, tail)| place(tail, len, self.segment_bytes).is_some())
         };
-        // What has only base below its tail may change its lane: so is all that an open has found.
+        // What has only base below its tail may change its lane: so is all that an open has found. Not
+        // the floor: until it is base, too, somebody may be changing a record in place.
         let may_change = |number: &u32| {
             self.segment(*number).is_some_and(|segment| {
-                let (floor, tail) = (&segment.floor, &segment.tail);
-                tail.load(Ordering::Relaxed) <= floor.load(Ordering::Relaxed).max(FIRST_RECORD)
+                let (base, tail) = (&segment.base, &segment.tail);
+                tail.load(Ordering::Relaxed) <= base.load(Ordering::Acquire).max(FIRST_RECORD)
             })
         };
         let take = |with_room: &mut Vec<u32>, fits: &dyn Fn(&u32) -> bool| {
