@@ -111,8 +111,8 @@ async fn records_are_put_in_order_by_call() {
     for number in (0..4000).step_by(8) {
         client.put(put(&format!("k{number:05}"), vec![7; 900])).await.unwrap();
     }
-    // Fills the open segment up, which is left alone.
-    fill(&mut client, "z", 60, 100_000).await;
+    // Fills the open segment up, which is left alone: with values that are not written once.
+    fill(&mut client, "z", 100, 60_000).await;
     let z = v1::DeleteRangeRequest { start: "z".into(), ..<_>::default() };
     client.delete_range(z).await.unwrap();
     admin.checkpoint(v1::CheckpointRequest {}).await.unwrap();
